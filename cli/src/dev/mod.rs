@@ -1,0 +1,250 @@
+//! `bellwether dev`: the whole system on this machine, in one folder.
+//!
+//! A child nats-server, a SQLite ledger, and the roles as child processes of this same
+//! binary. Everything started here ends with this process, even when it is killed.
+
+mod count;
+mod folder;
+mod keys;
+mod kill;
+mod publisher;
+mod report;
+mod roles;
+mod screen;
+mod story;
+mod summary;
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use bellwether_client::Client;
+use bellwether_sandbox::{NatsOptions, NatsServer};
+use bellwether_schemas::subject::{DEFAULT_NAMESPACE, Subjects};
+use bellwether_store::{Options, Store};
+use clap::Args;
+
+use crate::exit::{FAILED, Failure, Result, USAGE};
+use folder::Folder;
+use roles::{Role, Seen, failure};
+use screen::Screen;
+
+const NATS_PORT: u16 = 4222;
+const STOP_WITHIN: Duration = Duration::from_secs(45);
+
+#[derive(Debug, Args)]
+pub(crate) struct Command {
+    /// Runs the demo: a sharded report, 500 one-shots, and a worker that is killed
+    #[arg(long)]
+    demo: bool,
+    /// Folder that keeps the data [default: .bellwether, with --demo .bellwether/demo, made anew]
+    #[arg(long, value_name = "FOLDER")]
+    folder: Option<PathBuf>,
+    /// Port of the child nats-server [default: 4222, or a free one if that is taken]
+    #[arg(long, value_name = "PORT")]
+    nats_port: Option<u16>,
+    /// Demo: folder that the report is about [default: the sources of this project's dependencies]
+    #[arg(long, value_name = "FOLDER", requires = "demo")]
+    dir: Option<PathBuf>,
+    /// Demo: ends by itself after this many reports
+    #[arg(long, value_name = "N", requires = "demo", value_parser = clap::value_parser!(u32).range(2..))]
+    exit_after: Option<u32>,
+}
+
+/// Everything that runs.
+pub(crate) struct Dev {
+    folder: Folder,
+    nats: NatsServer,
+    subjects: Subjects,
+    store: Arc<dyn Store>,
+    client: Client,
+    broker: async_nats::Client,
+    roles: Vec<Role>,
+    screen: Screen,
+}
+
+pub(crate) async fn run(command: &Command, log: &str) -> Result<()> {
+    bellwether_telemetry::init("warn", bellwether_telemetry::Format::Compact)
+        .map_err(|error| Failure::new(USAGE, error.to_string()))?;
+    let roots = if command.demo {
+        Some(report::roots(command.dir.as_deref()).await?)
+    } else {
+        None
+    };
+    let default = if command.demo {
+        ".bellwether/demo"
+    } else {
+        ".bellwether"
+    };
+    let folder = Folder::open(command.folder.as_deref().unwrap_or(Path::new(default)))?;
+    if command.demo {
+        folder.clear()?;
+    }
+    let mut dev = Dev::start(folder, command, log).await?;
+    let told = match roots {
+        Some(roots) => Box::pin(story::run(&mut dev, roots, command.exit_after))
+            .await
+            .map(Some),
+        None => dev.wait_for_the_end().await.map(|()| None),
+    };
+    let nats = dev.nats.process().and_then(|process| process.usage());
+    let stopped = dev.stop_roles().await;
+    let ended = match told {
+        Ok(Some(story)) => summary::print(&mut dev, &story, nats.map_err(failure)?).await,
+        Ok(None) => Ok(()),
+        Err(failure) => Err(failure),
+    };
+    dev.store.close().await;
+    if let Err(error) = dev.broker.drain().await {
+        tracing::debug!(%error, "the connection was closed already");
+    }
+    ended
+        .and(stopped)
+        .and(dev.nats.stop().await.map_err(failure))
+}
+
+impl Dev {
+    async fn start(folder: Folder, command: &Command, log: &str) -> Result<Self> {
+        let mut screen = Screen::new();
+        let nats = start_nats(&folder, command.nats_port).await?;
+        let options = Options::new(folder.database_url());
+        bellwether_store::migrate(&options).await?;
+        let store = bellwether_store::connect(&options).await?;
+        folder.write_config(&nats.url(), DEFAULT_NAMESPACE)?;
+        let broker = bellwether_outbox_relay::connect_nats(&nats.url(), "bellwether dev")
+            .await
+            .map_err(|error| Failure::new(FAILED, error.to_string()))?;
+        let subjects =
+            Subjects::new(DEFAULT_NAMESPACE).map_err(|error| Failure::usage(error.to_string()))?;
+        crate::role::migrate::declare(store.as_ref(), broker.clone(), &subjects).await?;
+        let client = Client::new(DEFAULT_NAMESPACE)?
+            .with_store(Arc::clone(&store))
+            .with_nats(broker.clone());
+
+        screen.line(&format!("folder       {}", folder.path().display()))?;
+        let pid = nats
+            .pid()
+            .map_or_else(|| "-".to_owned(), |pid| pid.to_string());
+        screen.line(&format!("nats-server  {} (pid {pid})", nats.url()))?;
+        screen.line(&format!("ledger       {}", folder.database_url()))?;
+        let config = folder.join("bellwether.toml");
+        let roles = roles_of(&folder, &config, log, command.demo)?;
+        let mut dev = Self {
+            folder,
+            nats,
+            subjects,
+            store,
+            client,
+            broker,
+            roles,
+            screen,
+        };
+        for role in &mut dev.roles {
+            role.start()?;
+            let line = format!("{:<12} {}", role.name, role.command_line());
+            dev.screen.line(&line)?;
+        }
+        Ok(dev)
+    }
+
+    /// Looks after the children once and says what happened to them.
+    pub(crate) fn look_after(&mut self) -> Result<()> {
+        for role in &mut self.roles {
+            let said = match role.look()? {
+                Seen::Fine => continue,
+                Seen::Ended(status) => format!(
+                    "{} ended ({status}); the end of {}:\n{}",
+                    role.name,
+                    role.log().display(),
+                    role.log_tail()
+                ),
+                Seen::Silent => format!("{} had not answered for 15 s: killed", role.name),
+                Seen::Restarted(starts) => format!("{} started again (start {starts})", role.name),
+            };
+            self.screen.event(&said)?;
+        }
+        Ok(())
+    }
+
+    async fn wait_for_the_end(&mut self) -> Result<()> {
+        self.screen
+            .line("\nnext, in another terminal in this folder:")?;
+        for next in [
+            "bellwether schedules list",
+            "bellwether executions list",
+            "bellwether audit",
+        ] {
+            self.screen.line(&format!("  {next}"))?;
+        }
+        self.screen
+            .line("a worker of your own finds both servers by these variables:")?;
+        self.screen.line(&format!(
+            "  BELLWETHER_DATABASE_URL={} BELLWETHER_NATS_URL={}",
+            self.folder.database_url(),
+            self.nats.url()
+        ))?;
+        self.screen
+            .line("Ctrl-C stops everything; the data stays\n")?;
+        let shutdown = crate::role::shutdown()?;
+        while !shutdown.is_cancelled() {
+            self.look_after()?;
+            tokio::select! {
+                () = shutdown.cancelled() => {}
+                () = tokio::time::sleep(Duration::from_millis(500)) => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Stops the roles in the order in which they need each other.
+    async fn stop_roles(&mut self) -> Result<()> {
+        let mut result = Ok(());
+        for role in self.roles.iter_mut().rev() {
+            result = result.and(role.stop(STOP_WITHIN).await);
+        }
+        result
+    }
+}
+
+/// The roles of a `dev`; with the demo also its two workers.
+fn roles_of(folder: &Folder, config: &Path, log: &str, demo: bool) -> Result<Vec<Role>> {
+    let config = config.display().to_string();
+    let tail = ["--config", config.as_str(), "--log", log];
+    let role =
+        |name: &str, args: &[&str]| Role::new(folder, name, &[args, tail.as_slice()].concat());
+    let mut roles = vec![role("ticker", &["ticker"])?, role("relay", &["relay"])?];
+    if demo {
+        let book = folder.join("book.db");
+        for name in ["worker-1", "worker-2"] {
+            let args = ["worker", "--demo", "--name", name, "--max-concurrent", "2"];
+            roles.push(role(name, &args)?.env(crate::demo::book::BOOK_ENV, &book));
+        }
+    }
+    Ok(roles)
+}
+
+/// Starts nats-server on the port asked for, else on the one of the last run, else on 4222,
+/// else on a free one.
+async fn start_nats(folder: &Folder, asked: Option<u16>) -> Result<NatsServer> {
+    let remembered = folder.join("nats.port");
+    let last = std::fs::read_to_string(&remembered)
+        .ok()
+        .and_then(|text| text.trim().parse().ok());
+    let wanted = asked.or(last).unwrap_or(NATS_PORT);
+    let mut options = NatsOptions {
+        store_dir: Some(folder.join("nats")),
+        port: Some(wanted),
+        log_file: Some(folder.logs()?.join("nats-server.log")),
+        ..NatsOptions::default()
+    };
+    let nats = match NatsServer::start(&options).await {
+        Err(bellwether_sandbox::Error::PortTaken { .. }) if asked.is_none() => {
+            options.port = None;
+            NatsServer::start(&options).await
+        }
+        other => other,
+    };
+    let nats = nats.map_err(|error| Failure::new(USAGE, error.to_string()))?;
+    std::fs::write(remembered, nats.port().to_string())?;
+    Ok(nats)
+}

@@ -1,0 +1,69 @@
+//! The roles: each a process of its own that may be killed at any line.
+
+pub(crate) mod migrate;
+pub(crate) mod relay;
+pub(crate) mod ticker;
+pub(crate) mod worker;
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use bellwether_telemetry::Format;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio_util::sync::CancellationToken;
+
+use crate::exit::{Failure, Result};
+
+/// The file that a role touches while its runtime answers; `dev` sets it.
+pub(crate) const HEARTBEAT_ENV: &str = "BELLWETHER_HEARTBEAT_FILE";
+
+const HEARTBEAT_EVERY: Duration = Duration::from_secs(2);
+
+/// What every role does first: logs, the tie to a parent that started it, the heartbeat.
+pub(crate) fn start(log: &str) -> Result<()> {
+    bellwether_telemetry::init(log, Format::Auto)
+        .map_err(|error| Failure::usage(error.to_string()))?;
+    tokio::spawn(async {
+        bellwether_sandbox::parent_gone().await;
+        tracing::error!("the process that started this one is gone: ending at once");
+        std::process::exit(1);
+    });
+    if let Some(path) = std::env::var_os(HEARTBEAT_ENV) {
+        tokio::spawn(beat(PathBuf::from(path)));
+    }
+    Ok(())
+}
+
+/// Shows that the runtime still answers.
+async fn beat(path: PathBuf) {
+    let mut count: u64 = 0;
+    loop {
+        count += 1;
+        if let Err(error) = tokio::fs::write(&path, count.to_string()).await {
+            tracing::warn!(%error, path = %path.display(), "the heartbeat was not written");
+        }
+        tokio::time::sleep(HEARTBEAT_EVERY).await;
+    }
+}
+
+/// Cancelled by the first SIGTERM or SIGINT; the second ends the process at once.
+pub(crate) fn shutdown() -> Result<CancellationToken> {
+    let token = CancellationToken::new();
+    let mut term = signal(SignalKind::terminate())?;
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    let cancel = token.clone();
+    tokio::spawn(async move {
+        tokio::select! {
+            _ = term.recv() => {}
+            _ = interrupt.recv() => {}
+        }
+        tracing::info!("stopping; a second signal ends at once");
+        cancel.cancel();
+        let code = tokio::select! {
+            _ = term.recv() => 143,
+            _ = interrupt.recv() => 130,
+        };
+        std::process::exit(code);
+    });
+    Ok(token)
+}

@@ -1,0 +1,129 @@
+//! Who takes over what a dead worker had in its hands.
+
+use bellwether_schemas::state::State;
+use uuid::Uuid;
+
+use crate::support::{Cluster, Journal, Role, until};
+use crate::{QUICK, QUICK_SESSIONS};
+
+const ONE: (&str, &str) = ("PATIENT_MAX_CONCURRENT", "1");
+const LONG: u64 = 600_000;
+
+/// A worker with one slot that is busy with the one execution that is answered.
+async fn busy(cluster: &Cluster, journal: &Journal, name: &str, ms: &[u64]) -> (Role, Uuid) {
+    let started = journal.starts();
+    let worker = cluster.worker(name, &[QUICK, ONE]).await;
+    let [id] = cluster.enqueue(1, &journal.work(ms)).await[..] else {
+        unreachable!()
+    };
+    until(&format!("the start on {name}"), async || {
+        journal.starts() == started + 1
+    })
+    .await;
+    let last = journal.all("start").pop().unwrap();
+    assert_eq!((last.execution, last.pid), (id, worker.pid()));
+    (worker, id)
+}
+
+/// Waits until generation `generation` of an execution has started: where.
+async fn started(journal: &Journal, id: Uuid, generation: i64) -> u32 {
+    let find = || {
+        let starts = journal.all("start");
+        starts
+            .into_iter()
+            .find(|note| note.execution == id && note.generation == generation)
+    };
+    until(&format!("generation {generation}"), async || {
+        find().is_some()
+    })
+    .await;
+    find().unwrap().pid
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn r108_r109_r110_one_idle_worker_takes_it_and_another_one_when_that_dies_too() {
+    let Some(cluster) = Cluster::postgres().await else {
+        return;
+    };
+    let journal = cluster.journal();
+    let _ticker = cluster.ticker(QUICK_SESSIONS);
+    let _relay = cluster.relay();
+    let (mut victim, id) = busy(&cluster, &journal, "victim", &[LONG, LONG, 50]).await;
+    let (busy, other) = busy(&cluster, &journal, "busy", &[LONG]).await;
+    let mut idle = Vec::new();
+    for number in 0..4 {
+        idle.push(
+            cluster
+                .worker(&format!("idle-{number}"), &[QUICK, ONE])
+                .await,
+        );
+    }
+
+    let killed = victim.kill();
+    let grabber = started(&journal, id, 2).await;
+    println!(
+        "an idle worker took it over after {:.2} s",
+        killed.elapsed().as_secs_f64()
+    );
+    assert_ne!(grabber, busy.pid(), "a busy worker took it");
+    let at = idle
+        .iter()
+        .position(|worker| worker.pid() == grabber)
+        .unwrap();
+    idle.remove(at).kill();
+    let third = started(&journal, id, 3).await;
+    assert!(idle.iter().any(|worker| worker.pid() == third));
+    until("its end", async || {
+        cluster.execution(id).await.state == State::Succeeded
+    })
+    .await;
+
+    let generations: Vec<_> = journal
+        .all("start")
+        .iter()
+        .filter(|n| n.execution == id)
+        .map(|n| n.generation)
+        .collect();
+    assert_eq!(generations, [1, 2, 3], "one grabber each time");
+    assert_eq!(
+        cluster.execution(other).await.generation,
+        1,
+        "the busy worker's own work"
+    );
+    cluster.audit_clean(&[6, 7, 8]).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn r107_r111_what_was_left_outlives_the_ticker_and_goes_to_the_first_that_is_done() {
+    let Some(cluster) = Cluster::postgres().await else {
+        return;
+    };
+    let journal = cluster.journal();
+    let mut ticker = cluster.ticker(QUICK_SESSIONS);
+    let _relay = cluster.relay();
+    let (mut victim, id) = busy(&cluster, &journal, "victim", &[LONG, 50]).await;
+    let (_slow, slow) = busy(&cluster, &journal, "slow", &[LONG]).await;
+    let (done, first) = busy(&cluster, &journal, "first-done", &[6_000]).await;
+
+    // Nobody is left who saw it die; what is needed stands in the ledger.
+    victim.kill();
+    ticker.kill();
+    let _next = cluster.ticker(QUICK_SESSIONS);
+    until("the leftover waits", async || {
+        cluster.execution(id).await.state == State::Retrying
+    })
+    .await;
+    assert_eq!(
+        cluster.execution(first).await.state,
+        State::Running,
+        "nobody is done yet"
+    );
+    assert_eq!(started(&journal, id, 2).await, done.pid());
+    until("its end", async || {
+        cluster.execution(id).await.state == State::Succeeded
+    })
+    .await;
+    assert_eq!(cluster.execution(first).await.state, State::Succeeded);
+    assert_eq!(cluster.execution(slow).await.state, State::Running);
+    cluster.audit_clean(&[6, 7]).await;
+}

@@ -1,0 +1,356 @@
+//! A ledger, a broker, and the roles on them.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use bellwether_client::{Client, NewExecution, NewSchedule, Timing};
+use bellwether_sandbox::{Launch, NatsOptions, NatsServer, Postgres, PostgresOptions, shared};
+use bellwether_schemas::state::{SessionState, State};
+use bellwether_schemas::subject::Subjects;
+use bellwether_store::inspect::{ExecutionStory, ExecutionView, SessionView};
+use bellwether_store::{Options, Store};
+use sqlx::postgres::{PgConnectOptions, PgPool, PgPoolOptions};
+use tempfile::TempDir;
+use tokio::sync::{Mutex, MutexGuard};
+use uuid::Uuid;
+
+use super::{Answer, Journal, Role, Work, bellwether_in, clean_environment, eventually, until};
+
+static SERIAL: Mutex<()> = Mutex::const_new(());
+
+/// One at a time: these tests measure times, and `cargo test` runs the tests of a binary at once.
+/// (Under nextest each is a process, and a test group does the same.)
+pub(crate) async fn serial() -> MutexGuard<'static, ()> {
+    SERIAL.lock().await
+}
+
+/// A namespace and a ledger of its own, with roles as real processes of the real binary.
+pub(crate) struct Cluster {
+    /// The ledger, read by the test itself.
+    pub(crate) store: Arc<dyn Store>,
+    pub(crate) client: Client,
+    pub(crate) nats: async_nats::Client,
+    pub(crate) subjects: Subjects,
+    /// The broker and the database, where they are this cluster's own.
+    pub(crate) own_nats: Option<NatsServer>,
+    pub(crate) own_postgres: Option<Postgres>,
+    database_url: String,
+    nats_url: String,
+    started: AtomicU32,
+    folder: TempDir,
+    _serial: MutexGuard<'static, ()>,
+}
+
+impl Cluster {
+    /// On the shared Postgres and the shared nats-server; `None` where Postgres is skipped.
+    pub(crate) async fn postgres() -> Option<Self> {
+        let serial = serial().await;
+        let url = shared::postgres_url().await.unwrap()?;
+        Some(Self::new(serial, url, None, None).await)
+    }
+
+    /// On the shared Postgres and a nats-server of its own, to be killed.
+    pub(crate) async fn with_own_nats() -> Option<Self> {
+        let serial = serial().await;
+        let url = shared::postgres_url().await.unwrap()?;
+        let nats = NatsServer::start(&NatsOptions::default()).await.unwrap();
+        Some(Self::new(serial, url, Some(nats), None).await)
+    }
+
+    /// On a Postgres of its own, to be restarted, and the shared nats-server.
+    pub(crate) async fn with_own_postgres() -> Option<Self> {
+        let serial = serial().await;
+        if shared::postgres_is_skipped() {
+            return None;
+        }
+        let postgres = Postgres::start(&PostgresOptions::default()).await.unwrap();
+        Some(Self::new(serial, postgres.url(), None, Some(postgres)).await)
+    }
+
+    /// On a SQLite file of its own and the shared nats-server.
+    pub(crate) async fn sqlite() -> Self {
+        Self::new(serial().await, String::new(), None, None).await
+    }
+
+    async fn new(
+        serial: MutexGuard<'static, ()>,
+        mut database_url: String,
+        own_nats: Option<NatsServer>,
+        own_postgres: Option<Postgres>,
+    ) -> Self {
+        let folder = tempfile::Builder::new()
+            .prefix("bellwether-test-")
+            .tempdir()
+            .unwrap();
+        if database_url.is_empty() {
+            database_url = format!("sqlite:{}", folder.path().join("ledger.db").display());
+        }
+        let nats_url = match &own_nats {
+            Some(server) => server.url(),
+            None => shared::nats_url().await.unwrap(),
+        };
+        let namespace = shared::fresh_namespace();
+        let env = environment(&database_url, &nats_url, &namespace);
+        bellwether_in(folder.path(), &env, &["migrate"])
+            .await
+            .expect(0);
+
+        let mut options = Options::new(database_url.clone());
+        options.schema.clone_from(&namespace);
+        options.connections_max = 4;
+        "the test".clone_into(&mut options.application_name);
+        let store = bellwether_store::connect(&options).await.unwrap();
+        let nats = bellwether_outbox_relay::connect_nats(&nats_url, "the test")
+            .await
+            .unwrap();
+        let client = Client::new(&namespace)
+            .unwrap()
+            .with_store(Arc::clone(&store))
+            .with_nats(nats.clone());
+        Self {
+            store,
+            client,
+            nats,
+            subjects: Subjects::new(&namespace).unwrap(),
+            own_nats,
+            own_postgres,
+            database_url,
+            nats_url,
+            started: AtomicU32::new(0),
+            folder,
+            _serial: serial,
+        }
+    }
+
+    // ---- roles
+
+    /// A role of the binary, with arguments.
+    pub(crate) fn role(&self, role: &str, args: &[&str]) -> Role {
+        let program = PathBuf::from(env!("CARGO_BIN_EXE_bellwether"));
+        Role::start(self.launch(program, role, &[]).arg(role).args(args))
+    }
+
+    pub(crate) fn ticker(&self, args: &[&str]) -> Role {
+        self.role("ticker", args)
+    }
+
+    pub(crate) fn relay(&self) -> Role {
+        self.role("relay", &[])
+    }
+
+    /// A worker: the program `patient` of the examples, set up by `PATIENT_…` variables. Waits
+    /// until its session is in the ledger.
+    pub(crate) async fn worker(&self, name: &str, settings: &[(&str, &str)]) -> Role {
+        let program = Path::new(env!("CARGO_BIN_EXE_bellwether")).with_file_name("patient");
+        assert!(
+            program.exists(),
+            "{} is missing; run `cargo build -p bellwether-examples` first",
+            program.display()
+        );
+        let mut env = vec![("PATIENT_NAME", name)];
+        env.extend(settings);
+        let mut worker = Role::start(self.launch(program, name, &env));
+        until(&format!("the session of {name}"), async || {
+            assert!(worker.is_running(), "{name} ended:\n{}", worker.log());
+            self.sessions().await.iter().any(|s| s.pid == worker.pid())
+        })
+        .await;
+        worker
+    }
+
+    fn launch(&self, program: PathBuf, name: &str, env: &[(&str, &str)]) -> Launch {
+        let number = self.started.fetch_add(1, Ordering::Relaxed);
+        let name = format!("{name}-{number}");
+        let log = self.folder.path().join(format!("{name}.log"));
+        let mut launch = clean_environment(Launch::new(program, log))
+            .name(name)
+            .current_dir(self.folder.path());
+        for (key, value) in self.environment().iter().chain(env) {
+            launch = launch.env(key, value);
+        }
+        launch
+    }
+
+    fn environment(&self) -> [(&str, &str); 5] {
+        environment(
+            &self.database_url,
+            &self.nats_url,
+            self.subjects.namespace(),
+        )
+    }
+
+    /// Runs one of the binary's commands on this cluster.
+    pub(crate) async fn bellwether(&self, args: &[&str]) -> Answer {
+        bellwether_in(self.folder.path(), &self.environment(), args).await
+    }
+
+    pub(crate) fn database_url(&self) -> &str {
+        &self.database_url
+    }
+
+    pub(crate) fn journal(&self) -> Journal {
+        Journal::new(self.folder.path(), "journal")
+    }
+
+    // ---- work
+
+    /// Enqueues `count` equal one-shots of the job `patient`.
+    pub(crate) async fn enqueue(&self, count: usize, work: &Work) -> Vec<Uuid> {
+        let new: Vec<_> = (0..count)
+            .map(|_| NewExecution::new("patient", work.payload()))
+            .collect();
+        let answers = self.client.enqueue_all(&new).await.unwrap();
+        answers
+            .into_iter()
+            .map(bellwether_client::Enqueued::execution_id)
+            .collect()
+    }
+
+    /// Registers `count` schedules of the job `patient`, each due every second.
+    pub(crate) async fn every_second(&self, count: usize, work: &Work) -> Vec<String> {
+        let mut names = Vec::new();
+        for number in 0..count {
+            let timing = Timing::Every {
+                period_ms: 1_000,
+                anchor: None,
+            };
+            let mut new = NewSchedule::new(format!("tick-{number}"), timing);
+            "patient".clone_into(&mut new.job);
+            new.payload = work.payload();
+            self.client.register(&new).await.unwrap();
+            names.push(new.name);
+        }
+        names
+    }
+
+    /// Ends schedules: no fire after this.
+    pub(crate) async fn unregister(&self, names: &[String]) {
+        for name in names {
+            patiently(async || self.store.remove_schedule(name).await).await;
+        }
+    }
+
+    // ---- looks; a database that is just being restarted is waited for
+
+    pub(crate) async fn sessions(&self) -> Vec<SessionView> {
+        patiently(async || self.store.sessions(1_000).await).await
+    }
+
+    /// The live session of a process.
+    pub(crate) async fn session_of(&self, worker: &Role) -> Option<SessionView> {
+        let live = |s: &SessionView| s.pid == worker.pid() && s.state == SessionState::Live;
+        self.sessions().await.into_iter().find(live)
+    }
+
+    /// How many executions there are.
+    pub(crate) async fn planned(&self) -> usize {
+        let counts = self.counts().await;
+        usize::try_from(counts.values().sum::<u64>()).unwrap()
+    }
+
+    pub(crate) async fn story(&self, id: Uuid) -> ExecutionStory {
+        patiently(async || self.store.execution(id).await)
+            .await
+            .unwrap()
+    }
+
+    pub(crate) async fn execution(&self, id: Uuid) -> ExecutionView {
+        self.story(id).await.execution
+    }
+
+    pub(crate) async fn counts(&self) -> BTreeMap<State, u64> {
+        patiently(async || self.store.state_counts().await)
+            .await
+            .into_iter()
+            .collect()
+    }
+
+    /// Waits until so many executions have succeeded and none stands anywhere else.
+    pub(crate) async fn until_all_succeeded(&self, executions: usize) {
+        let wanted = BTreeMap::from([(State::Succeeded, u64::try_from(executions).unwrap())]);
+        let all = eventually(async || self.counts().await == wanted).await;
+        assert!(
+            all,
+            "not all of {executions} succeeded: {:?}",
+            self.counts().await
+        );
+    }
+
+    /// Waits until no execution is left that may still move.
+    pub(crate) async fn until_all_ended(&self) {
+        until("the end of all executions", async || {
+            self.counts().await.keys().all(|state| state.is_terminal())
+        })
+        .await;
+    }
+
+    /// Fails unless no law is broken and each of `laws` had something to look at.
+    pub(crate) async fn audit_clean(&self, laws: &[u8]) {
+        let reports = self.store.audit().await.unwrap();
+        for report in &reports {
+            println!(
+                "law {:>2}: {} looked at, {} broken",
+                report.law, report.looked_at, report.violations
+            );
+        }
+        let broken: Vec<_> = reports
+            .iter()
+            .filter(|report| report.violations > 0)
+            .collect();
+        assert!(broken.is_empty(), "broken laws: {broken:#?}");
+        for law in laws {
+            let looked_at = reports
+                .iter()
+                .find(|report| report.law == *law)
+                .map(|r| r.looked_at);
+            assert!(looked_at > Some(0), "law {law} was not exercised");
+        }
+    }
+
+    /// The ledger in plain SQL; only where it is a Postgres.
+    pub(crate) async fn sql(&self) -> PgPool {
+        let options = PgConnectOptions::from_str(&self.database_url)
+            .unwrap()
+            .options([("search_path", self.subjects.namespace())]);
+        PgPoolOptions::new()
+            .max_connections(2)
+            .connect_with(options)
+            .await
+            .unwrap()
+    }
+}
+
+fn environment<'a>(
+    database_url: &'a str,
+    nats_url: &'a str,
+    namespace: &'a str,
+) -> [(&'a str, &'a str); 5] {
+    [
+        ("BELLWETHER_DATABASE_URL", database_url),
+        ("BELLWETHER_DATABASE_SCHEMA", namespace),
+        ("BELLWETHER_NATS_URL", nats_url),
+        ("BELLWETHER_NAMESPACE", namespace),
+        ("BELLWETHER_LOG", "info"),
+    ]
+}
+
+/// Asks again while the database does not answer.
+async fn patiently<T>(mut ask: impl AsyncFnMut() -> bellwether_store::Result<T>) -> T {
+    let mut answer = ask().await;
+    eventually(async || {
+        if answer
+            .as_ref()
+            .is_err_and(bellwether_store::Error::is_transient)
+        {
+            answer = ask().await;
+        }
+        !answer
+            .as_ref()
+            .is_err_and(bellwether_store::Error::is_transient)
+    })
+    .await;
+    answer.unwrap()
+}

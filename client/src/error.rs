@@ -1,0 +1,90 @@
+//! What a client call can answer instead of a result.
+
+use bellwether_schemas::limits::{KEY_MAX, PAYLOAD_MAX};
+use bellwether_schemas::names::NameError;
+
+/// Result of a client call.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// A client call failed.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The client was built without the ledger.
+    #[error("failed to {call}: this client has no ledger; add one with `with_store`")]
+    NeedsStore {
+        /// The call.
+        call: &'static str,
+    },
+    /// The client was built without the broker.
+    #[error("failed to {call}: this client has no broker; add one with `with_nats`")]
+    NeedsNats {
+        /// The call.
+        call: &'static str,
+    },
+    /// A name out of its alphabet.
+    #[error(transparent)]
+    Name(#[from] NameError),
+    /// A payload above the limit; nothing was sent.
+    #[error(
+        "payload of {size} bytes is larger than {PAYLOAD_MAX}; store it elsewhere and send a reference"
+    )]
+    PayloadTooLarge {
+        /// Its size.
+        size: usize,
+    },
+    /// A key that is empty, too long, begins with `~` or holds a line break; nothing was sent.
+    #[error(
+        "key {key:?} is refused: 1 to {KEY_MAX} bytes without control characters, not beginning with `~`"
+    )]
+    BadKey {
+        /// The key, cut.
+        key: String,
+    },
+    /// A payload that does not serialise.
+    #[error("failed to encode the payload: {0}")]
+    Encode(#[from] serde_json::Error),
+    /// No live schedule has that name.
+    #[error("no schedule is named {name:?}; see `bellwether schedules list`")]
+    NoSuchSchedule {
+        /// The name.
+        name: String,
+    },
+    /// A live schedule has that name.
+    #[error("a schedule named {name:?} exists; unregister it first or choose another name")]
+    ScheduleExists {
+        /// The name.
+        name: String,
+    },
+    /// The broker did not confirm: whether it stored the message is unknown. Submit again
+    /// with the same key: it runs once.
+    #[error("failed to submit {job}/{key}: {source}; submit again with the same key")]
+    Submit {
+        /// The job.
+        job: String,
+        /// The key.
+        key: String,
+        /// What the broker said.
+        source: async_nats::jetstream::context::PublishError,
+    },
+    /// What is waited for does not exist.
+    #[error("failed to wait: {what} does not exist")]
+    NothingToWaitFor {
+        /// What was waited for.
+        what: String,
+    },
+    /// The time given was not enough.
+    #[error("failed to wait: {what} had not ended in time; wait again, nothing was lost")]
+    WaitTimedOut {
+        /// What was waited for.
+        what: String,
+    },
+    /// The store answered fewer rows than it was asked for.
+    #[error("failed to {call}: the ledger gave no answer")]
+    NoAnswer {
+        /// The call.
+        call: &'static str,
+    },
+    /// The ledger failed.
+    #[error(transparent)]
+    Store(#[from] bellwether_store::Error),
+}

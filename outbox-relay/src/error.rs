@@ -1,0 +1,38 @@
+//! Why a relay ends.
+
+use crate::declare;
+
+/// Why a relay could not be made or had to end.
+///
+/// A broker or a database that is away is no such reason: the relay waits for it.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// An option is out of its bounds.
+    #[error("relay option {0}")]
+    Options(&'static str),
+
+    /// The streams or consumers are not as this build declares them.
+    #[error(transparent)]
+    Declare(#[from] declare::Error),
+
+    /// The ledger cannot be used.
+    #[error(transparent)]
+    Store(#[from] bellwether_store::Error),
+
+    /// Other relays kept changing a stream's mark. Passes.
+    #[error("the marks of the streams kept changing; other relays are at it")]
+    Raced,
+}
+
+impl Error {
+    /// Whether waiting cannot help.
+    pub fn is_final(&self) -> bool {
+        match self {
+            Self::Options(_) => true,
+            Self::Declare(error) => error.is_config(),
+            Self::Store(error) => error.kind() == bellwether_store::ErrorKind::Schema,
+            Self::Raced => false,
+        }
+    }
+}

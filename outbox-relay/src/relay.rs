@@ -1,0 +1,251 @@
+//! Options, start and end of the relay.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_nats::Client;
+use async_nats::connection::State;
+use async_nats::jetstream::context::ContextBuilder;
+use bellwether_schemas::subject::Subjects;
+use bellwether_store::Store;
+use futures_util::{FutureExt, StreamExt};
+use tokio::sync::Notify;
+use tokio_util::sync::CancellationToken;
+
+use crate::declare::StreamLimits;
+use crate::error::Error;
+use crate::gate::Gate;
+use crate::keeper::Keeper;
+use crate::publisher::Publisher;
+use crate::stats::{Counters, Stats};
+
+/// How a relay behaves.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Options {
+    /// Most rows of one claim, 1 to 1,000. Default 256.
+    pub batch: u32,
+    /// How long claimed rows are this relay's alone, at least 1 s. Default 5 s. After a relay
+    /// was killed, another one publishes its rows that much later.
+    pub lease: Duration,
+    /// Most rows on their way to the broker, at least `batch`, at most 4,096. Default 1,024.
+    pub window: usize,
+    /// Most time to the next claim after one that found rows. Default 100 ms; jittered.
+    pub poll_busy: Duration,
+    /// Most time to the next claim while nothing is found. Default 1 s; jittered.
+    pub poll_idle: Duration,
+    /// How long a PubAck, and any answer of JetStream's API, is waited for. Default 5 s.
+    pub puback_timeout: Duration,
+    /// Longest wait of a lane after publish errors. Default 30 s.
+    pub backoff_max: Duration,
+    /// Most time until the consumers of a new queue are declared. Default 1 s.
+    pub declare_every: Duration,
+    /// Time between two comparisons of the streams with their marks while nothing gives a
+    /// reason for one. Default 60 s.
+    pub check_every: Duration,
+    /// Executions dispatched again per second after a loss. Default 500.
+    pub redispatch_batch: u32,
+    /// What this installation chose for its streams.
+    pub streams: StreamLimits,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            batch: 256,
+            lease: Duration::from_secs(5),
+            window: 1_024,
+            poll_busy: Duration::from_millis(100),
+            poll_idle: Duration::from_secs(1),
+            puback_timeout: Duration::from_secs(5),
+            backoff_max: Duration::from_secs(30),
+            declare_every: Duration::from_secs(1),
+            check_every: Duration::from_mins(1),
+            redispatch_batch: 500,
+            streams: StreamLimits::default(),
+        }
+    }
+}
+
+impl Options {
+    /// Refuses what is out of bounds.
+    pub fn validate(&self) -> Result<(), Error> {
+        let rules = [
+            (
+                (1..=1_000).contains(&self.batch),
+                "`batch` must be 1 to 1000",
+            ),
+            (
+                self.lease >= Duration::from_secs(1),
+                "`lease` must be at least 1 s",
+            ),
+            (
+                self.window >= self.batch as usize && self.window <= 4_096,
+                "`window` must be at least `batch` and at most 4096",
+            ),
+            (!self.poll_busy.is_zero(), "`poll_busy` must be more than 0"),
+            (
+                self.poll_idle >= self.poll_busy,
+                "`poll_idle` must be at least `poll_busy`",
+            ),
+            (
+                !self.puback_timeout.is_zero(),
+                "`puback_timeout` must be more than 0",
+            ),
+            (
+                !self.declare_every.is_zero(),
+                "`declare_every` must be more than 0",
+            ),
+            (
+                self.redispatch_batch >= 1,
+                "`redispatch_batch` must be at least 1",
+            ),
+        ];
+        match rules.iter().find(|(holds, _)| !holds) {
+            Some((_, rule)) => Err(Error::Options(rule)),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Carries dispatches from the outbox to JetStream. Any number may run on one ledger.
+pub struct Relay {
+    client: Client,
+    subjects: Subjects,
+    keeper: Keeper,
+    publisher: Publisher,
+    counters: Arc<Counters>,
+    wake: Arc<Notify>,
+}
+
+impl Relay {
+    /// A relay on an open connection; see [`connect_nats`](crate::connect_nats). Sends nothing
+    /// before [`Relay::run`]. Must be called inside a Tokio runtime.
+    pub fn new(
+        store: Arc<dyn Store>,
+        client: Client,
+        subjects: Subjects,
+        options: Options,
+    ) -> Result<Self, Error> {
+        options.validate()?;
+        let js = ContextBuilder::new()
+            .timeout(options.puback_timeout)
+            .build(client.clone());
+        let gate = Arc::new(Gate::new(client.clone()));
+        let counters = Arc::new(Counters::default());
+        let wake = Arc::new(Notify::new());
+        let keeper = Keeper::new(
+            Arc::clone(&store),
+            js.clone(),
+            subjects.clone(),
+            options.clone(),
+            Arc::clone(&gate),
+            Arc::clone(&counters),
+            Arc::clone(&wake),
+        );
+        let publisher = Publisher::new(
+            store,
+            js,
+            subjects.clone(),
+            options,
+            gate,
+            Arc::clone(&counters),
+            Arc::clone(&wake),
+        );
+        Ok(Self {
+            client,
+            subjects,
+            keeper,
+            publisher,
+            counters,
+            wake,
+        })
+    }
+
+    /// A view of the relay from outside.
+    pub fn handle(&self) -> Handle {
+        Handle {
+            client: self.client.clone(),
+            counters: Arc::clone(&self.counters),
+        }
+    }
+
+    /// Runs until `shutdown`, then waits for the PubAcks on their way and gives the rest back.
+    ///
+    /// A broker or a database that is away is waited for. Ends by itself, with an error, only
+    /// where an operator must help: streams that differ or belong to another ledger, a schema
+    /// of another version.
+    pub async fn run(self, shutdown: CancellationToken) -> Result<(), Error> {
+        let Self {
+            client,
+            subjects,
+            keeper,
+            publisher,
+            wake,
+            ..
+        } = self;
+        // The end of one half ends the others, and the publisher still gives back its rows.
+        let stop = shutdown.child_token();
+        let keeping = async {
+            let result = keeper.run(stop.clone()).boxed().await;
+            stop.cancel();
+            result
+        };
+        let publishing = publisher.run(stop.clone()).boxed();
+        let listening = listen(client, subjects, wake, stop.clone());
+        let (result, (), ()) = tokio::join!(keeping, publishing, listening);
+        result
+    }
+}
+
+/// Turns wake-up messages into wake-ups. They only shorten the poll: without them, or while
+/// they cannot be received, everything goes on a little later.
+async fn listen(client: Client, subjects: Subjects, wake: Arc<Notify>, stop: CancellationToken) {
+    let mut messages = match client.subscribe(subjects.wake_relay()).await {
+        Ok(messages) => messages,
+        Err(error) => {
+            tracing::warn!(%error, "cannot listen for wake-ups; polling only");
+            return;
+        }
+    };
+    loop {
+        tokio::select! {
+            () = stop.cancelled() => return,
+            message = messages.next() => match message {
+                Some(_) => wake.notify_one(),
+                None => return,
+            },
+        }
+    }
+}
+
+/// A view of a relay from outside: cheap to clone, outlives it.
+#[derive(Debug, Clone)]
+pub struct Handle {
+    client: Client,
+    counters: Arc<Counters>,
+}
+
+impl Handle {
+    /// What the relay has done, and whether it has a connection now.
+    pub fn stats(&self) -> Stats {
+        self.counters
+            .snapshot(self.client.connection_state() == State::Connected)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn options_out_of_bounds_are_named() {
+        assert!(Options::default().validate().is_ok());
+        let small = Options {
+            window: 10,
+            ..Options::default()
+        };
+        let refused = small.validate().expect_err("a window below the batch");
+        assert!(refused.to_string().contains("`window`"), "{refused}");
+        assert!(refused.is_final());
+    }
+}

@@ -1,0 +1,10 @@
+//! The relay on a real nats-server and a real ledger.
+#![expect(clippy::unwrap_used, clippy::panic, reason = "tests")]
+
+mod amnesia;
+mod connection;
+mod contract;
+mod declare;
+mod outage;
+mod publish;
+mod support;

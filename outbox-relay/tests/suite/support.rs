@@ -1,0 +1,231 @@
+//! What the tests of the relay share: a broker, a ledger, a running relay.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_nats::HeaderMap;
+use async_nats::jetstream;
+use async_nats::jetstream::consumer::PullConsumer;
+use bellwether_outbox_relay::{Error, Handle, Options, Relay, StreamLimits, connect_nats, migrate};
+use bellwether_sandbox::{eventually, shared};
+use bellwether_schemas::ids;
+use bellwether_schemas::state::Priority;
+use bellwether_schemas::subject::Subjects;
+use bellwether_schemas::wire::{self, Dispatch};
+use bellwether_store::executions::{Enqueued, NewExecution};
+use bellwether_store::{Payload, Store};
+use tempfile::TempDir;
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+use uuid::Uuid;
+
+/// Patience for what should happen soon, on a busy machine.
+pub(crate) const SOON: Duration = Duration::from_secs(20);
+
+/// Longer than any test: what needs this long did not happen by itself.
+pub(crate) const NEVER: Duration = Duration::from_hours(1);
+
+/// A namespace of its own on a server, seen through a client of its own.
+pub(crate) struct Broker {
+    pub(crate) url: String,
+    pub(crate) client: async_nats::Client,
+    pub(crate) js: jetstream::Context,
+    pub(crate) subjects: Subjects,
+}
+
+/// A stored dispatch.
+#[derive(Debug, Clone)]
+pub(crate) struct Stored {
+    pub(crate) subject: String,
+    pub(crate) headers: HeaderMap,
+    pub(crate) dispatch: Dispatch,
+}
+
+impl Broker {
+    /// On the server that all tests share.
+    pub(crate) async fn shared() -> Self {
+        Self::on(&shared::nats_url().await.unwrap()).await
+    }
+
+    pub(crate) async fn on(url: &str) -> Self {
+        let client = connect_nats(url, "test").await.unwrap();
+        let js = jetstream::new(client.clone());
+        let subjects = Subjects::new(&shared::fresh_namespace()).unwrap();
+        Self {
+            url: url.to_owned(),
+            client,
+            js,
+            subjects,
+        }
+    }
+
+    pub(crate) async fn stream(&self, name: &str) -> jetstream::stream::Info {
+        self.js
+            .get_stream(name)
+            .await
+            .unwrap()
+            .get_info()
+            .await
+            .unwrap()
+    }
+
+    pub(crate) async fn work(&self) -> jetstream::stream::Info {
+        self.stream(&self.subjects.work_stream()).await
+    }
+
+    pub(crate) async fn consumer(&self, stream: &str, name: &str) -> Option<PullConsumer> {
+        self.js.get_consumer_from_stream(name, stream).await.ok()
+    }
+
+    /// Every dispatch in the work stream; none while it is away.
+    pub(crate) async fn dispatches(&self) -> Vec<Stored> {
+        let Ok(stream) = self.js.get_stream(self.subjects.work_stream()).await else {
+            return Vec::new();
+        };
+        let state = &stream.cached_info().state;
+        let mut found = Vec::new();
+        for sequence in state.first_sequence..=state.last_sequence {
+            if let Ok(raw) = stream.get_raw_message(sequence).await {
+                let dispatch = wire::decode(&raw.payload).unwrap();
+                let (subject, headers) = (raw.subject.to_string(), raw.headers);
+                found.push(Stored {
+                    subject,
+                    headers,
+                    dispatch,
+                });
+            }
+        }
+        found
+    }
+
+    /// Execution and number of every dispatch in the work stream, sorted.
+    pub(crate) async fn numbers(&self) -> Vec<(Uuid, u32)> {
+        let all = self.dispatches().await;
+        let mut numbers: Vec<_> = all
+            .iter()
+            .map(|stored| (stored.dispatch.execution_id, stored.dispatch.dispatch_no))
+            .collect();
+        numbers.sort_unstable();
+        numbers
+    }
+}
+
+/// A broker and a ledger after `bellwether migrate`, on the server that all tests share.
+pub(crate) async fn shared() -> (Broker, Ledger) {
+    shared_with(&StreamLimits::default()).await
+}
+
+/// As [`shared`], with limits of its own.
+pub(crate) async fn shared_with(limits: &StreamLimits) -> (Broker, Ledger) {
+    prepare(Broker::shared().await, limits).await
+}
+
+/// As [`shared`], on another server.
+pub(crate) async fn migrated(url: &str) -> (Broker, Ledger) {
+    prepare(Broker::on(url).await, &StreamLimits::default()).await
+}
+
+async fn prepare(broker: Broker, limits: &StreamLimits) -> (Broker, Ledger) {
+    let ledger = Ledger::new().await;
+    migrate(&*ledger.store, &broker.js, &broker.subjects, limits)
+        .await
+        .unwrap();
+    (broker, ledger)
+}
+
+/// A ledger in a file of its own.
+pub(crate) struct Ledger {
+    pub(crate) store: Arc<dyn Store>,
+    _home: TempDir,
+}
+
+impl Ledger {
+    pub(crate) async fn new() -> Self {
+        let home = tempfile::tempdir().unwrap();
+        let url = format!("sqlite:{}", home.path().join("ledger.db").display());
+        let options = bellwether_store::Options::new(url);
+        bellwether_store::migrate(&options).await.unwrap();
+        let store = bellwether_store::connect(&options).await.unwrap();
+        Self { store, _home: home }
+    }
+
+    /// Inserts `count` one-shots that are due; returns their executions, sorted.
+    pub(crate) async fn enqueue(&self, queue: &str, lane: Priority, count: usize) -> Vec<Uuid> {
+        let one = || NewExecution {
+            queue: queue.to_owned(),
+            priority: lane,
+            fire_id: ids::fresh(),
+            ..NewExecution::new("job", Payload::json("{}"))
+        };
+        let new: Vec<_> = (0..count).map(|_| one()).collect();
+        let enqueued = self.store.enqueue(&new).await.unwrap();
+        let mut ids: Vec<_> = enqueued.into_iter().map(Enqueued::execution_id).collect();
+        ids.sort_unstable();
+        ids
+    }
+
+    pub(crate) async fn outbox(&self) -> u64 {
+        self.store.outbox_backlog().await.unwrap().rows
+    }
+
+    pub(crate) async fn until_outbox_is_empty(&self) {
+        eventually("an empty outbox", SOON, async || self.outbox().await == 0)
+            .await
+            .unwrap();
+    }
+}
+
+/// A relay that runs; dropping it is the kill -9 of a task.
+pub(crate) struct Running {
+    pub(crate) handle: Handle,
+    stop: CancellationToken,
+    task: JoinHandle<Result<(), Error>>,
+}
+
+impl Running {
+    /// On a connection of its own, as a process would have.
+    pub(crate) async fn start(broker: &Broker, ledger: &Ledger, options: Options) -> Self {
+        let client = connect_nats(&broker.url, "relay").await.unwrap();
+        let store = Arc::clone(&ledger.store);
+        let relay = Relay::new(store, client, broker.subjects.clone(), options).unwrap();
+        let (handle, stop) = (relay.handle(), CancellationToken::new());
+        let task = tokio::spawn(relay.run(stop.clone()));
+        Self { handle, stop, task }
+    }
+
+    pub(crate) async fn until_published(&self, count: u64) {
+        eventually("published dispatches", SOON, async || {
+            self.handle.stats().published >= count
+        })
+        .await
+        .unwrap();
+    }
+
+    pub(crate) fn stop(&self) {
+        self.stop.cancel();
+    }
+
+    /// What `run` returned.
+    pub(crate) async fn end(mut self) -> Result<(), Error> {
+        tokio::time::timeout(SOON, &mut self.task)
+            .await
+            .unwrap()
+            .unwrap()
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+/// Every execution with one number.
+pub(crate) fn each(executions: &[Uuid], number: u32) -> Vec<(Uuid, u32)> {
+    executions.iter().map(|id| (*id, number)).collect()
+}
+
+/// Whether every one of `wanted` is there.
+pub(crate) fn has_all(found: &[(Uuid, u32)], wanted: &[(Uuid, u32)]) -> bool {
+    wanted.iter().all(|one| found.contains(one))
+}

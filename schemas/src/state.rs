@@ -1,0 +1,190 @@
+//! States, reasons, triggers and lanes: the words of the ledger.
+
+use serde::{Deserialize, Serialize};
+
+/// A text that is not one of the words of an enum.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{text:?} is no {kind}")]
+pub struct UnknownWord {
+    /// The enum's name in the documentation.
+    pub kind: &'static str,
+    /// The text found.
+    pub text: String,
+}
+
+macro_rules! words {
+    ($(#[$meta:meta])* $kind:literal $name:ident { $($(#[$vmeta:meta])* $variant:ident = $text:literal,)+ }) => {
+        $(#[$meta])*
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+        #[serde(rename_all = "snake_case")]
+        pub enum $name { $($(#[$vmeta])* $variant,)+ }
+
+        impl $name {
+            /// Every value, in the order of the documentation.
+            pub const ALL: &'static [$name] = &[$($name::$variant,)+];
+
+            /// The word as it stands in SQL, JSON, metrics and on screens.
+            pub const fn as_str(self) -> &'static str {
+                match self { $($name::$variant => $text,)+ }
+            }
+        }
+
+        impl std::fmt::Display for $name {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.pad(self.as_str())
+            }
+        }
+
+        impl std::str::FromStr for $name {
+            type Err = UnknownWord;
+
+            fn from_str(text: &str) -> Result<Self, UnknownWord> {
+                match text {
+                    $($text => Ok($name::$variant),)+
+                    _ => Err(UnknownWord { kind: $kind, text: text.to_owned() }),
+                }
+            }
+        }
+    };
+}
+
+words! {
+    /// Where an execution stands. Terminal states are never left again.
+    "state" State {
+        /// Waits for its first claim. Moved on by a claim, a cancel or a start deadline.
+        /// After a crash of anything the row still says so, and a sweep dispatches it again.
+        Pending = "pending",
+        /// One worker holds the claim. Moved on by that worker's commit, else by the
+        /// sweep when its session is lost or its deadline has passed.
+        Running = "running",
+        /// Waits for another attempt from `available_at` on. Moved on like `pending`.
+        Retrying = "retrying",
+        /// The worker was lost and the effect must not be repeated blindly. Moved on by
+        /// a late commit of the same claim or by an operator.
+        Unknown = "unknown",
+        /// Terminal: the handler completed and its result was accepted.
+        Succeeded = "succeeded",
+        /// Terminal: rejected by the handler, or the attempts are used up; see the reason.
+        Failed = "failed",
+        /// Terminal: stopped on request.
+        Cancelled = "cancelled",
+        /// Terminal: nobody started it before its start deadline.
+        Expired = "expired",
+    }
+}
+
+impl State {
+    /// Whether nothing will ever move the execution on.
+    pub const fn is_terminal(self) -> bool {
+        matches!(
+            self,
+            Self::Succeeded | Self::Failed | Self::Cancelled | Self::Expired
+        )
+    }
+
+    /// Whether a claim may take it.
+    pub const fn is_waiting(self) -> bool {
+        matches!(self, Self::Pending | Self::Retrying)
+    }
+}
+
+words! {
+    /// Why an execution left `running`, or why it ended.
+    "reason" Reason {
+        /// The handler said `Fail`.
+        Rejected = "rejected",
+        /// The handler returned an error.
+        Error = "error",
+        /// The execution deadline passed.
+        Timeout = "timeout",
+        /// The handler panicked.
+        Panic = "panic",
+        /// The payload does not decode into the job's type.
+        BadPayload = "bad_payload",
+        /// The worker's session was lost while it ran.
+        WorkerLost = "worker_lost",
+        /// The handler asked to be called again later; the charge was given back.
+        Snooze = "snooze",
+        /// The worker gave it back unstarted or at its stop; the charge was given back.
+        Release = "release",
+        /// The broker refused the dispatch for its own sake.
+        Undeliverable = "undeliverable",
+        /// No worker serves the job.
+        NoHandler = "no_handler",
+        /// The handler said `Cancel`, or an operator did.
+        Cancelled = "cancelled",
+    }
+}
+
+words! {
+    /// What made a fire.
+    "trigger" Trigger {
+        /// An instant of a cron schedule.
+        Cron = "cron",
+        /// An instant of an interval schedule.
+        Every = "every",
+        /// The instant of an `at` schedule.
+        At = "at",
+        /// A manual trigger of a schedule.
+        Manual = "manual",
+        /// A one-shot through the outbox.
+        Once = "once",
+        /// A one-shot published to the submit subject.
+        Submit = "submit",
+    }
+}
+
+words! {
+    /// The lane of a dispatch inside its queue.
+    "priority" Priority {
+        /// Served first.
+        High = "high",
+        /// The default.
+        Normal = "normal",
+        /// Served last.
+        Low = "low",
+    }
+}
+
+words! {
+    /// What happens to a running execution whose worker was lost.
+    "on_lost policy" OnLost {
+        /// Another attempt, charged. The default: the effect may be repeated.
+        Retry = "retry",
+        /// `unknown` until a late commit or an operator says what became of it.
+        Unknown = "unknown",
+    }
+}
+
+words! {
+    /// One worker process's life in the ledger; one way from left to right.
+    "session state" SessionState {
+        /// Renews its lease.
+        Live = "live",
+        /// Its lease ran out; what it ran is taken over. Never live again.
+        Lost = "lost",
+        /// Ended by itself with nothing running.
+        Closed = "closed",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_read_back() {
+        for state in State::ALL {
+            assert_eq!(state.as_str().parse::<State>().as_ref(), Ok(state));
+            assert_eq!(serde_json::to_value(state).unwrap(), state.as_str());
+            assert!(!(state.is_terminal() && state.is_waiting()));
+        }
+        for reason in Reason::ALL {
+            assert_eq!(serde_json::to_value(reason).unwrap(), reason.as_str());
+        }
+        assert_eq!(
+            "lots".parse::<State>().unwrap_err().to_string(),
+            "\"lots\" is no state"
+        );
+    }
+}

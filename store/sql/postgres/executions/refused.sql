@@ -1,0 +1,37 @@
+-- $1 execution ids, $2 claim_ids, $3 generations, $4 outcomes, $5 errors, $6 outputs: results
+-- that matched no row in commit.sql, answered in their order. A repeat of an accepted one is
+-- accepted again; what the fence refuses is kept for audit.
+WITH found AS MATERIALIZED (
+    SELECT result.*, execution.state, execution.generation AS found_generation,
+           coalesce(
+               execution.claim_id = result.claim_id AND execution.generation = result.generation,
+               false
+           ) AS own,
+           execution.left_by
+    FROM unnest($1::uuid[], $2::uuid[], $3::bigint[], $4::text[], $5::text[], $6::bytea[])
+        WITH ORDINALITY AS result (execution_id, claim_id, generation, outcome, error, output, ord)
+    LEFT JOIN execution ON execution.id = result.execution_id
+),
+judged AS MATERIALIZED (
+    SELECT found.*,
+           own AND state NOT IN ('running', 'unknown') AND left_by = 'commit' AS repeated,
+           -- Seen only if the row came to this claim after commit.sql had looked.
+           own AND state IN ('running', 'unknown') AS raced
+    FROM found
+),
+kept AS (
+    INSERT INTO fenced_result (
+        execution_id, claim_id, generation, outcome, output, error, found_state,
+        found_generation, recorded_at
+    )
+    SELECT execution_id, claim_id, generation, outcome, output, error, state, found_generation,
+           clock_timestamp()
+    FROM judged
+    WHERE repeated IS NOT TRUE AND raced IS NOT TRUE
+    ORDER BY execution_id, claim_id
+    ON CONFLICT (execution_id, claim_id) DO NOTHING
+)
+SELECT state, found_generation, coalesce(repeated, false) AS repeated,
+       coalesce(raced, false) AS raced
+FROM judged
+ORDER BY ord

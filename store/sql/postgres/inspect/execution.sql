@@ -1,0 +1,13 @@
+SELECT execution.id, execution.fire_id, execution.operation_id, execution.schedule_id,
+       execution.schedule_version, execution.trigger, execution.job, execution.queue,
+       execution.priority, execution.key, execution.shard_index, execution.shard_total,
+       execution.state, execution.reason, execution.attempts_exhausted, execution.last_refusal,
+       execution.attempt, execution.max_attempts, execution.generation, execution.session_id,
+       execution.dispatch_no, execution.scheduled_at, execution.created_at,
+       execution.available_at, execution.dispatched_at, execution.claimed_at,
+       execution.started_at, execution.attempt_ended_at, execution.deadline_at,
+       execution.start_deadline_at, execution.cancel_requested_at, execution.ended_at,
+       execution.error, execution.traceparent,
+       execution.output, execution.output_type
+FROM execution
+WHERE execution.id = $1

@@ -1,0 +1,1 @@
+SELECT execution_id FROM submission_key WHERE job = $1 AND key = $2

@@ -1,0 +1,6 @@
+-- $1 schedule, $2 limit. Ids sort by due time.
+SELECT id, trigger, scheduled_at, planned_at, shard_total, epoch
+FROM fire
+WHERE schedule_id = $1
+ORDER BY id DESC
+LIMIT $2

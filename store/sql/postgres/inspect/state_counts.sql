@@ -1,0 +1,1 @@
+SELECT state, count(*) AS executions FROM execution GROUP BY state ORDER BY state COLLATE "C"

@@ -1,0 +1,10 @@
+WITH broken AS (
+    SELECT format('execution %s is unknown since %s', id, attempt_ended_at) AS example
+    FROM execution
+    WHERE state = 'unknown'
+      AND escalated_at IS NULL
+      AND attempt_ended_at < clock_timestamp() - interval '15 minutes'
+)
+SELECT (SELECT count(*) FROM execution WHERE state = 'unknown') AS looked_at,
+       (SELECT count(*) FROM broken) AS violations,
+       ARRAY(SELECT example FROM broken ORDER BY example LIMIT $1) AS examples

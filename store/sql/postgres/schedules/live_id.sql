@@ -1,0 +1,1 @@
+SELECT id FROM schedule WHERE name = $1 AND deleted_at IS NULL

@@ -1,0 +1,25 @@
+-- Parameters as bound in schedules.rs; $21 is the number that picks the partition.
+-- A live schedule of the name stays as it is.
+WITH clock AS MATERIALIZED (
+    SELECT date_trunc('milliseconds', clock_timestamp()) AS now
+),
+inserted AS (
+    INSERT INTO schedule (
+        id, name, job, queue, priority, kind, expr, zone, period_ms, anchor, at, payload,
+        content_type, shard_total, timeout_ms, max_attempts, start_deadline_ms, on_lost, grace_ms,
+        origin, enabled, version, partition, cursor, history_from, created_at
+    )
+    SELECT $1, $2, $3, $4, $5, $6, $7, $8, $9::bigint,
+           CASE WHEN $9::bigint IS NOT NULL THEN coalesce($10, clock.now) END,
+           $11, $12, $13, $14, $15, $16, $17, $18, $19, $20,
+           true, 1, ($21::bigint % ledger.partition_count)::integer, clock.now, clock.now, clock.now
+    FROM clock, ledger
+    ON CONFLICT (name) WHERE deleted_at IS NULL DO NOTHING
+    RETURNING id, queue
+),
+queued AS (
+    INSERT INTO queue (name, created_at)
+    SELECT inserted.queue, clock.now FROM inserted, clock
+    ON CONFLICT (name) DO NOTHING
+)
+SELECT id FROM inserted

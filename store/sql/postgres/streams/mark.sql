@@ -1,0 +1,1 @@
+SELECT created, last_seq, seen_at FROM stream WHERE name = $1

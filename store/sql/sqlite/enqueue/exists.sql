@@ -1,0 +1,2 @@
+-- ?1 execution
+SELECT 1 AS there FROM execution WHERE id = ?1

@@ -1,0 +1,2 @@
+-- ?1 fire
+SELECT shard_total FROM fire WHERE id = ?1

@@ -1,0 +1,8 @@
+-- ?1 execution
+SELECT id, fire_id, operation_id, schedule_id, schedule_version, trigger, job, queue, priority,
+    key, shard_index, shard_total, state, reason, attempts_exhausted, last_refusal, attempt,
+    max_attempts, generation, session_id, dispatch_no, scheduled_at, created_at, available_at,
+    dispatched_at, claimed_at, started_at, attempt_ended_at, deadline_at, start_deadline_at,
+    cancel_requested_at, ended_at, error, traceparent,
+    output, output_type
+FROM execution WHERE id = ?1

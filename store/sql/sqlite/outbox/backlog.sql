@@ -1,0 +1,1 @@
+SELECT count(*) AS backlog, min(created_at) AS oldest FROM outbox

@@ -1,0 +1,2 @@
+-- ?1 row
+DELETE FROM outbox WHERE id = ?1

@@ -1,0 +1,2 @@
+-- ?1 row
+UPDATE outbox SET leased_until = NULL WHERE id = ?1

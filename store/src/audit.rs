@@ -1,0 +1,268 @@
+//! The laws, checked on a live ledger.
+//!
+//! Laws that are conditions on rows are queries (`sql/<dialect>/laws/`). Law 2 needs the
+//! instants of a schedule, which no database can compute: its rows are read and judged here,
+//! the same for both dialects.
+
+use chrono::{DateTime, TimeDelta, Utc};
+use serde::Serialize;
+use uuid::Uuid;
+
+use crate::Result;
+use crate::schedules::Timing;
+
+/// What an audit found for one law.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct LawReport {
+    /// Number of the law in `ARCHITECTURE.md`.
+    pub law: u8,
+    /// The law in one sentence.
+    pub title: &'static str,
+    /// Rows looked at; zero = the law was not exercised.
+    pub looked_at: u64,
+    /// Rows that break it.
+    pub violations: u64,
+    /// The first of them, each naming its row.
+    pub examples: Vec<String>,
+}
+
+/// Most examples kept per law.
+pub const EXAMPLES_MAX: usize = 20;
+
+/// The audit.
+#[async_trait::async_trait]
+pub trait Audit {
+    /// Checks every law whose subject exists, by number. Reads only; bounded examples.
+    async fn audit(&self) -> Result<Vec<LawReport>>;
+}
+
+/// The laws in one sentence each; law `n` stands at `n - 1`.
+pub(crate) const TITLES: [&str; 15] = [
+    "one fire per instant of a schedule",
+    "every instant up to the cursor is a fire or inside one recorded range; none is invented",
+    "a planned fire has the executions 0..shard_total-1",
+    "for every fire, shard_total is the number of its executions over all states",
+    "no attempt is claimed after its execution's end",
+    "generations have no gaps, the row's is the highest, an accepted result has that one",
+    "claims of one execution do not overlap in database time",
+    "charged attempts do not exceed max_attempts",
+    "nothing keeps running on a lost session or past its deadline and grace",
+    "due work is represented: an outbox row or a dispatch that is not known to be lost",
+    "the outbox drains",
+    "every fire was written inside the term it names; terms do not overlap",
+    "no unknown execution older than 15 min without escalation",
+    "nothing is claimed after a cancel request",
+    "a workflow node starts only after its parents succeeded",
+];
+
+/// What law 2 needs to know of one schedule, live or deleted, all of one snapshot.
+#[derive(Debug, Clone)]
+pub(crate) struct ScheduleHistory {
+    /// The schedule.
+    pub(crate) id: Uuid,
+    /// Its name.
+    pub(crate) name: String,
+    /// When it fires.
+    pub(crate) timing: Timing,
+    /// From here on (exclusive) the history is complete.
+    pub(crate) history_from: DateTime<Utc>,
+    /// Up to here (inclusive) every instant is settled.
+    pub(crate) cursor: DateTime<Utc>,
+    /// Due instants of its fires of kind cron, every or at (manual ones are not instants).
+    pub(crate) fires: Vec<DateTime<Utc>>,
+    /// Recorded ranges without fires: first and last instant (inclusive) and their number.
+    pub(crate) ranges: Vec<(DateTime<Utc>, DateTime<Utc>, u64)>,
+}
+
+/// Law 2. Looks at instants, fires and ranges; counts are computed, never enumerated, so a
+/// year of seconds costs what one fire costs.
+pub(crate) fn law_two(schedules: &[ScheduleHistory]) -> LawReport {
+    let mut findings = Findings::default();
+    for schedule in schedules {
+        judge_schedule(schedule, &mut findings);
+    }
+    LawReport {
+        law: 2,
+        title: TITLES[1],
+        looked_at: findings.looked_at,
+        violations: findings.violations,
+        examples: findings.examples,
+    }
+}
+
+/// The report of a law from what its query found.
+pub(crate) fn report(law: u8, looked_at: u64, violations: u64, examples: Vec<String>) -> LawReport {
+    let title = TITLES[usize::from(law) - 1];
+    LawReport {
+        law,
+        title,
+        looked_at,
+        violations,
+        examples,
+    }
+}
+
+#[derive(Debug, Default)]
+struct Findings {
+    looked_at: u64,
+    violations: u64,
+    examples: Vec<String>,
+}
+
+impl Findings {
+    fn add(&mut self, schedule: &ScheduleHistory, what: &str) {
+        self.violations += 1;
+        if self.examples.len() < EXAMPLES_MAX {
+            self.examples.push(format!(
+                "schedule {} ({}): {what}",
+                schedule.id, schedule.name
+            ));
+        }
+    }
+}
+
+fn judge_schedule(schedule: &ScheduleHistory, findings: &mut Findings) {
+    let rows = count(schedule.fires.len()) + count(schedule.ranges.len());
+    let timing = match schedule.timing.evaluate() {
+        Ok(timing) => timing,
+        Err(rejected) => {
+            findings.looked_at += rows;
+            // Without rows nothing was planned by it: its fault is shown, no law is broken.
+            if rows > 0 {
+                findings.add(
+                    schedule,
+                    &format!("its {rows} rows cannot be judged: {rejected}"),
+                );
+            }
+            return;
+        }
+    };
+    let inside = |at: DateTime<Utc>| at > schedule.history_from && at <= schedule.cursor;
+    let just_before = |at: DateTime<Utc>| at - TimeDelta::milliseconds(1);
+
+    for &fire in &schedule.fires {
+        if timing.next_after(just_before(fire)) != Some(fire) {
+            findings.add(schedule, &format!("fire at {fire} is no instant of it"));
+        } else if !inside(fire) {
+            findings.add(
+                schedule,
+                &format!("fire at {fire} lies outside its settled history"),
+            );
+        }
+        if schedule
+            .ranges
+            .iter()
+            .any(|&(from, until, _)| fire >= from && fire <= until)
+        {
+            findings.add(
+                schedule,
+                &format!("fire at {fire} lies inside a range without fires"),
+            );
+        }
+    }
+    let mut ranges = schedule.ranges.clone();
+    ranges.sort_unstable();
+    for (at, &(from, until, recorded)) in ranges.iter().enumerate() {
+        let counted = timing.count(just_before(from), until);
+        if counted != recorded {
+            findings.add(
+                schedule,
+                &format!("range {from} to {until} says {recorded} instants and has {counted}"),
+            );
+        }
+        if !inside(from) || !inside(until) {
+            findings.add(
+                schedule,
+                &format!("range {from} to {until} lies outside its settled history"),
+            );
+        }
+        if at > 0 && ranges[at - 1].1 >= from {
+            findings.add(
+                schedule,
+                &format!("range {from} to {until} overlaps the one before it"),
+            );
+        }
+    }
+    let expected = timing.count(schedule.history_from, schedule.cursor);
+    let settled = count(schedule.fires.len()) + ranges.iter().map(|range| range.2).sum::<u64>();
+    findings.looked_at += expected.max(rows);
+    if expected != settled {
+        findings.add(
+            schedule,
+            &format!(
+                "{expected} instants in ({}, {}], but {settled} in fires and ranges",
+                schedule.history_from, schedule.cursor
+            ),
+        );
+    }
+}
+
+fn count(len: usize) -> u64 {
+    u64::try_from(len).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(seconds: i64) -> DateTime<Utc> {
+        DateTime::from_timestamp(1_750_000_000 + seconds, 0).unwrap_or_default()
+    }
+
+    fn every_second() -> ScheduleHistory {
+        ScheduleHistory {
+            id: Uuid::from_u128(7),
+            name: "tick".to_owned(),
+            timing: Timing::Every {
+                period_ms: 1_000,
+                anchor: Some(at(0)),
+            },
+            history_from: at(0),
+            cursor: at(10),
+            fires: (6..=10).map(at).collect(),
+            ranges: vec![(at(1), at(5), 5)],
+        }
+    }
+
+    #[test]
+    fn a_complete_history_keeps_law_two() {
+        let report = law_two(&[every_second()]);
+        assert_eq!(
+            (report.law, report.looked_at, report.violations),
+            (2, 10, 0),
+            "{report:?}"
+        );
+    }
+
+    #[test]
+    fn law_two_names_what_is_missing_invented_or_doubled() {
+        type Break = fn(&mut ScheduleHistory);
+        let breaks: [(&str, Break); 6] = [
+            ("but 9 in fires", |schedule| drop(schedule.fires.pop())),
+            ("is no instant", |schedule| {
+                schedule.fires[0] += TimeDelta::milliseconds(500);
+            }),
+            ("outside its settled history", |schedule| {
+                schedule.fires[0] = at(11)
+            }),
+            ("inside a range", |schedule| schedule.fires[0] = at(3)),
+            ("says 4 instants and has 5", |schedule| {
+                schedule.ranges[0].2 = 4
+            }),
+            ("overlaps", |schedule| {
+                schedule.ranges.push((at(5), at(6), 2))
+            }),
+        ];
+        for (text, break_it) in breaks {
+            let mut schedule = every_second();
+            break_it(&mut schedule);
+            let report = law_two(&[schedule]);
+            assert!(report.violations > 0, "{text}");
+            assert!(
+                report.examples.iter().any(|example| example.contains(text)),
+                "{report:?}"
+            );
+            assert!(report.examples[0].contains("tick"), "{report:?}");
+        }
+    }
+}

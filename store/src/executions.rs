@@ -1,0 +1,345 @@
+//! Executions: enqueue, claim, commit.
+//!
+//! The fence is `(generation, claim_id)`: a counter that never falls and a random token
+//! chosen by the claimant before it asks. A claim or a commit whose reply was lost is sent
+//! again with the same token and answers as the first one did.
+
+use std::time::Duration;
+
+use bellwether_schemas::state::{Priority, Reason, State, Trigger};
+use bellwether_schemas::trace::TraceContext;
+use chrono::{DateTime, Utc};
+use uuid::Uuid;
+
+use crate::schedules::Policy;
+use crate::{Payload, Result};
+
+/// A one-shot for the outbox path.
+#[derive(Debug, Clone)]
+pub struct NewExecution {
+    /// A fresh id; the execution's own id derives from it.
+    pub fire_id: Uuid,
+    /// The job.
+    pub job: String,
+    /// The queue; added if unknown.
+    pub queue: String,
+    /// Its lane.
+    pub priority: Priority,
+    /// What the handler gets.
+    pub payload: Payload,
+    /// Not before this instant; none = now.
+    pub run_at: Option<DateTime<Utc>>,
+    /// How it is treated.
+    pub policy: Policy,
+    /// Idempotency key: one execution per `(job, key)`.
+    pub key: Option<String>,
+    /// The caller's trace; none = a new one.
+    pub trace: Option<TraceContext>,
+}
+
+impl NewExecution {
+    /// A one-shot with defaults: queue `default`, lane `normal`, due now, default policy, no key.
+    pub fn new(job: impl Into<String>, payload: Payload) -> Self {
+        Self {
+            fire_id: bellwether_schemas::ids::fresh(),
+            job: job.into(),
+            queue: bellwether_schemas::subject::DEFAULT_QUEUE.to_owned(),
+            priority: Priority::Normal,
+            payload,
+            run_at: None,
+            policy: Policy::default(),
+            key: None,
+            trace: None,
+        }
+    }
+
+    /// The id its execution gets.
+    pub fn execution_id(&self) -> Uuid {
+        bellwether_schemas::ids::execution(self.fire_id, 0)
+    }
+}
+
+/// How an enqueue ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Enqueued {
+    /// Inserted; dispatched by the same statement if it is due.
+    Inserted {
+        /// The execution.
+        execution_id: Uuid,
+    },
+    /// The `(job, key)` or the id was there already; nothing was changed.
+    Exists {
+        /// The execution of the first one.
+        execution_id: Uuid,
+    },
+}
+
+impl Enqueued {
+    /// The execution that stands for the one-shot, new or old.
+    pub const fn execution_id(self) -> Uuid {
+        match self {
+            Self::Inserted { execution_id } | Self::Exists { execution_id } => execution_id,
+        }
+    }
+}
+
+/// How a manual trigger ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Triggered {
+    /// A fire with all its executions, dispatched.
+    Fired {
+        /// The fire.
+        fire_id: Uuid,
+        /// Its executions.
+        shard_total: u32,
+    },
+    /// No live schedule has that name.
+    NotFound,
+}
+
+/// A dispatched execution that a worker wants.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ClaimAsk {
+    /// The execution.
+    pub execution_id: Uuid,
+    /// The dispatch its message named.
+    pub dispatch_no: u32,
+    /// The token, chosen by the caller; the same on every repeat.
+    pub claim_id: Uuid,
+}
+
+/// A submitted message that a worker wants.
+#[derive(Debug, Clone)]
+pub struct SubmitAsk {
+    /// A fresh id, used if the key is new; the same on every repeat.
+    pub fire_id: Uuid,
+    /// The token, chosen by the caller; the same on every repeat.
+    pub claim_id: Uuid,
+    /// The job its subject names.
+    pub job: String,
+    /// The queue its subject names.
+    pub queue: String,
+    /// Its idempotency key.
+    pub key: String,
+    /// Its body.
+    pub payload: Payload,
+    /// Not before this instant.
+    pub run_at: Option<DateTime<Utc>>,
+    /// How it is treated.
+    pub policy: Policy,
+    /// The client's trace; none = a new one.
+    pub trace: Option<TraceContext>,
+    /// When the broker stored it.
+    pub stored_at: DateTime<Utc>,
+    /// Whether the caller has a handler for the job. Without one the execution is recorded
+    /// as waiting and deferred.
+    pub has_handler: bool,
+}
+
+/// Why a claim was refused. Each is a definite answer: the message is acked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Refusal {
+    /// It has ended.
+    Terminal(State),
+    /// Another claim holds it, or it is `unknown`.
+    Held,
+    /// No such execution: an orphan of a ledger that was reset.
+    NoSuchExecution,
+    /// A cancel was requested.
+    CancelRequested,
+    /// Waits for a later instant, and this is not the row's own dispatch.
+    NotDue,
+    /// Past its start deadline; the sweep ends it.
+    PastStartDeadline,
+    /// No attempt is left; the sweep ends it.
+    BudgetUsedUp,
+    /// Submit: the key is known; the ledger owns that execution.
+    KnownKey,
+    /// Submit: recorded to run later (run-at in the future, or no handler here).
+    Recorded,
+    /// Submit: older than the keys are kept; recorded as a dead letter.
+    Stale,
+}
+
+/// The answer to one ask.
+#[derive(Debug, Clone)]
+pub enum ClaimAnswer {
+    /// The caller runs it. The RUNNING witness is in the ledger.
+    Claimed(Box<Claimed>),
+    /// Definitely not.
+    Refused(Refusal),
+    /// Locked or raced: say nothing to the broker, its redelivery asks again.
+    Busy,
+    /// The caller's session is not live: nothing was claimed.
+    SessionLost,
+}
+
+/// A claimed execution.
+#[derive(Debug, Clone)]
+pub struct Claimed {
+    /// The execution.
+    pub execution_id: Uuid,
+    /// Its fire.
+    pub fire_id: Uuid,
+    /// The business idempotency key: the same over all attempts.
+    pub operation_id: Uuid,
+    /// The job.
+    pub job: String,
+    /// The queue.
+    pub queue: String,
+    /// The fence, with `generation`.
+    pub claim_id: Uuid,
+    /// Counts claims.
+    pub generation: i64,
+    /// Counts charged tries, from 1.
+    pub attempt: u32,
+    /// Most charged tries.
+    pub max_attempts: u32,
+    /// This shard.
+    pub shard_index: u32,
+    /// Shards of the fire.
+    pub shard_total: u32,
+    /// What made the fire.
+    pub trigger: Trigger,
+    /// Version of the schedule's definition.
+    pub schedule_version: Option<i64>,
+    /// The due instant.
+    pub scheduled_at: DateTime<Utc>,
+    /// When the ledger takes it away: claim + 2 s + timeout.
+    pub deadline_at: DateTime<Utc>,
+    /// Time the handler may run from its start.
+    pub timeout: Duration,
+    /// What the handler gets.
+    pub payload: Payload,
+    /// The fire's trace.
+    pub trace: Option<TraceContext>,
+}
+
+/// An execution handed back unclaimed because this worker cannot run it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Deferral {
+    /// The execution.
+    pub execution_id: Uuid,
+    /// The dispatch its message named; another one is not touched.
+    pub dispatch_no: u32,
+}
+
+/// What became of an attempt.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Outcome {
+    /// `succeeded`.
+    Complete(Payload),
+    /// `retrying` after the delay, the charge given back.
+    Snooze(Duration),
+    /// `cancelled`.
+    Cancel(String),
+    /// `failed(rejected)`.
+    Fail(String),
+    /// `retrying` after the delay, or `failed` when no attempt is left.
+    Retry {
+        /// `error`, `timeout`, `panic` or `bad_payload`.
+        reason: Reason,
+        /// What the handler said.
+        error: String,
+        /// Chosen by the retry policy.
+        delay: Duration,
+    },
+    /// `retrying`, due now, the charge given back.
+    Release,
+}
+
+impl Outcome {
+    /// A short word for logs and `fenced_result.outcome`.
+    pub const fn as_str(&self) -> &'static str {
+        match self {
+            Self::Complete(_) => "complete",
+            Self::Snooze(_) => "snooze",
+            Self::Cancel(_) => "cancel",
+            Self::Fail(_) => "fail",
+            Self::Retry { .. } => "retry",
+            Self::Release => "release",
+        }
+    }
+}
+
+/// A result to be committed.
+#[derive(Debug, Clone)]
+pub struct Commit {
+    /// The execution.
+    pub execution_id: Uuid,
+    /// The fence.
+    pub claim_id: Uuid,
+    /// The fence.
+    pub generation: i64,
+    /// How long ago the handler started; none = it never did.
+    pub started_ago: Option<Duration>,
+    /// What became of it.
+    pub outcome: Outcome,
+}
+
+/// The answer to one commit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Committed {
+    /// The ledger holds the result; the row is in this state. A repeat answers the same.
+    Accepted(State),
+    /// The claim is no longer the row's: nothing changed, the result is kept for audit.
+    Fenced {
+        /// The row's state.
+        state: State,
+        /// The row's generation.
+        generation: i64,
+    },
+    /// No such execution; the result is kept for audit.
+    Gone,
+}
+
+/// Executions.
+#[async_trait::async_trait]
+pub trait Executions {
+    /// Inserts one-shots with their outbox rows (a later run-at is dispatched by the sweep
+    /// when due). Answers stand in the order of `new`; two with one key count as repeats.
+    /// Refuses names, keys and payloads out of bounds.
+    async fn enqueue(&self, new: &[NewExecution]) -> Result<Vec<Enqueued>>;
+
+    /// Makes a fire of the schedule now (trigger `manual`). `fire_id` is fresh; a repeat with
+    /// the same one changes nothing and answers the same.
+    async fn trigger(
+        &self,
+        schedule: &str,
+        fire_id: Uuid,
+        trace: Option<&TraceContext>,
+    ) -> Result<Triggered>;
+
+    /// Claims a batch for a session. Answers stand in the order of `asks`.
+    async fn claim(&self, session: Uuid, asks: &[ClaimAsk]) -> Result<Vec<ClaimAnswer>>;
+
+    /// Records and claims submitted messages. Answers stand in the order of `asks`.
+    async fn claim_submitted(&self, session: Uuid, asks: &[SubmitAsk]) -> Result<Vec<ClaimAnswer>>;
+
+    /// Hands back executions whose job this worker does not know: due again after 1 s
+    /// doubling to 60 s, `last_refusal = no_handler`, no charge.
+    async fn defer(&self, deferrals: &[Deferral]) -> Result<()>;
+
+    /// Records a message that can never run, before it is acked. A repeat changes nothing.
+    async fn record_dead_letter(&self, letter: &DeadLetter) -> Result<()>;
+
+    /// Commits a batch of results under their fences. Answers stand in the order of `commits`.
+    async fn commit(&self, commits: &[Commit]) -> Result<Vec<Committed>>;
+}
+
+/// A submitted message that can never run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DeadLetter {
+    /// The job its subject names.
+    pub job: String,
+    /// The queue its subject names.
+    pub queue: String,
+    /// Its idempotency key.
+    pub key: String,
+    /// Stable code: `bad_header`, `unsupported_content_type`, `too_large`, `bad_key`, `stale`.
+    pub reason: &'static str,
+    /// What was wrong, for people.
+    pub detail: String,
+    /// Its body.
+    pub payload: Vec<u8>,
+}

@@ -1,0 +1,238 @@
+//! What people and clients look at. Reads only.
+
+use bellwether_schemas::state::{Priority, Reason, SessionState, State, Trigger};
+use chrono::{DateTime, Utc};
+use serde::Serialize;
+use uuid::Uuid;
+
+use crate::{Payload, Result};
+
+/// Which executions to list.
+#[derive(Debug, Clone, Default)]
+pub struct ExecutionFilter {
+    /// Only this state.
+    pub state: Option<State>,
+    /// Only this job.
+    pub job: Option<String>,
+    /// Only this queue.
+    pub queue: Option<String>,
+    /// Only this fire.
+    pub fire_id: Option<Uuid>,
+    /// At most this many, newest id first.
+    pub limit: u32,
+}
+
+/// An execution as people see it.
+#[derive(Debug, Clone, Serialize)]
+pub struct ExecutionView {
+    /// The execution.
+    pub id: Uuid,
+    /// Its fire.
+    pub fire_id: Uuid,
+    /// Its operation.
+    pub operation_id: Uuid,
+    /// The schedule that owns the fire.
+    pub schedule_id: Option<Uuid>,
+    /// That schedule's version.
+    pub schedule_version: Option<i64>,
+    /// What made the fire.
+    pub trigger: Trigger,
+    /// The job.
+    pub job: String,
+    /// The queue.
+    pub queue: String,
+    /// The lane.
+    pub priority: Priority,
+    /// What a client named it.
+    pub key: Option<String>,
+    /// This shard.
+    pub shard_index: u32,
+    /// Shards of the fire.
+    pub shard_total: u32,
+    /// Where it stands.
+    pub state: State,
+    /// Why.
+    pub reason: Option<Reason>,
+    /// No attempt was left.
+    pub attempts_exhausted: bool,
+    /// The last refusal of a claim, if any.
+    pub last_refusal: Option<String>,
+    /// Charged tries.
+    pub attempt: u32,
+    /// Most charged tries.
+    pub max_attempts: u32,
+    /// Claims.
+    pub generation: i64,
+    /// The worker session of the current attempt.
+    pub session_id: Option<Uuid>,
+    /// Hand-overs to the broker.
+    pub dispatch_no: u32,
+    /// Due.
+    pub scheduled_at: DateTime<Utc>,
+    /// Written.
+    pub created_at: DateTime<Utc>,
+    /// A claim may take it from here on.
+    pub available_at: DateTime<Utc>,
+    /// Last hand-over.
+    pub dispatched_at: Option<DateTime<Utc>>,
+    /// Claim of the current attempt.
+    pub claimed_at: Option<DateTime<Utc>>,
+    /// Handler start of the current attempt.
+    pub started_at: Option<DateTime<Utc>>,
+    /// When the current attempt left `running`.
+    pub attempt_ended_at: Option<DateTime<Utc>>,
+    /// When the ledger takes the current attempt away.
+    pub deadline_at: Option<DateTime<Utc>>,
+    /// Expired if not started by then.
+    pub start_deadline_at: DateTime<Utc>,
+    /// A cancel was requested.
+    pub cancel_requested_at: Option<DateTime<Utc>>,
+    /// Ended.
+    pub ended_at: Option<DateTime<Utc>>,
+    /// What the last attempt said went wrong.
+    pub error: Option<String>,
+    /// Its trace.
+    pub traceparent: Option<String>,
+}
+
+/// An attempt that a later one superseded.
+#[derive(Debug, Clone, Serialize)]
+pub struct AttemptView {
+    /// Its generation.
+    pub generation: i64,
+    /// Its number.
+    pub attempt: u32,
+    /// Who ran it.
+    pub session_id: Uuid,
+    /// Claim.
+    pub claimed_at: DateTime<Utc>,
+    /// Handler start.
+    pub started_at: Option<DateTime<Utc>>,
+    /// When it left `running`.
+    pub ended_at: DateTime<Utc>,
+    /// Why it left.
+    pub reason: Option<Reason>,
+    /// What it said.
+    pub error: Option<String>,
+}
+
+/// A result that the fence refused.
+#[derive(Debug, Clone, Serialize)]
+pub struct FencedView {
+    /// The refused generation.
+    pub generation: i64,
+    /// What it wanted to say.
+    pub outcome: String,
+    /// When.
+    pub recorded_at: DateTime<Utc>,
+}
+
+/// All that the ledger knows of one execution.
+#[derive(Debug, Clone)]
+pub struct ExecutionStory {
+    /// The row.
+    pub execution: ExecutionView,
+    /// Superseded attempts, oldest first.
+    pub attempts: Vec<AttemptView>,
+    /// Refused results, oldest first.
+    pub fenced: Vec<FencedView>,
+    /// The accepted output.
+    pub output: Option<Payload>,
+}
+
+/// An execution's end, as a waiter sees it.
+#[derive(Debug, Clone)]
+pub struct ShardResult {
+    /// The execution.
+    pub execution_id: Uuid,
+    /// This shard.
+    pub shard_index: u32,
+    /// Shards of the fire.
+    pub shard_total: u32,
+    /// Where it stands.
+    pub state: State,
+    /// Why.
+    pub reason: Option<Reason>,
+    /// The accepted output.
+    pub output: Option<Payload>,
+    /// What went wrong.
+    pub error: Option<String>,
+}
+
+/// A fire of a schedule.
+#[derive(Debug, Clone, Serialize)]
+pub struct FireView {
+    /// The fire.
+    pub id: Uuid,
+    /// What made it.
+    pub trigger: Trigger,
+    /// Due.
+    pub scheduled_at: DateTime<Utc>,
+    /// Planned.
+    pub planned_at: DateTime<Utc>,
+    /// Its shards.
+    pub shard_total: u32,
+    /// The term that planned it.
+    pub epoch: Option<i64>,
+}
+
+/// A worker session as people see it.
+#[derive(Debug, Clone, Serialize)]
+pub struct SessionView {
+    /// The session.
+    pub id: Uuid,
+    /// Its label.
+    pub name: String,
+    /// Host.
+    pub host: String,
+    /// Process id.
+    pub pid: u32,
+    /// Product version.
+    pub version: String,
+    /// Queues.
+    pub queues: Vec<String>,
+    /// Jobs.
+    pub jobs: Vec<String>,
+    /// Handlers at once.
+    pub max_concurrent: u32,
+    /// Rows it runs now.
+    pub running: u32,
+    /// Where it stands.
+    pub state: SessionState,
+    /// Opened.
+    pub opened_at: DateTime<Utc>,
+    /// Last renewal.
+    pub renewed_at: DateTime<Utc>,
+    /// Lease end.
+    pub expires_at: DateTime<Utc>,
+    /// Ended.
+    pub ended_at: Option<DateTime<Utc>>,
+}
+
+/// Reads.
+#[async_trait::async_trait]
+pub trait Inspect {
+    /// Lists executions, newest first.
+    async fn executions(&self, filter: &ExecutionFilter) -> Result<Vec<ExecutionView>>;
+
+    /// One execution with its history.
+    async fn execution(&self, id: Uuid) -> Result<Option<ExecutionStory>>;
+
+    /// The executions of a fire by shard, with outputs; empty = no such fire.
+    async fn fire_results(&self, fire_id: Uuid) -> Result<Vec<ShardResult>>;
+
+    /// One execution as a waiter sees it.
+    async fn execution_result(&self, id: Uuid) -> Result<Option<ShardResult>>;
+
+    /// The execution of a `(job, key)`, once a claim or an enqueue has recorded it.
+    async fn execution_of_key(&self, job: &str, key: &str) -> Result<Option<Uuid>>;
+
+    /// The newest fires of a schedule (by id), newest first.
+    async fn fires(&self, schedule_id: Uuid, limit: u32) -> Result<Vec<FireView>>;
+
+    /// Sessions, newest first; all live ones and the newest ended ones up to `limit`.
+    async fn sessions(&self, limit: u32) -> Result<Vec<SessionView>>;
+
+    /// Executions per state: `(state, count)` of those that exist.
+    async fn state_counts(&self) -> Result<Vec<(State, u64)>>;
+}

@@ -1,0 +1,244 @@
+//! What people and clients look at.
+
+use bellwether_schemas::state::State;
+use sqlx::Row;
+use sqlx::postgres::{PgConnection, PgRow};
+use uuid::Uuid;
+
+use super::{PgStore, call, errors, row, sql};
+use crate::Result;
+use crate::inspect::{
+    AttemptView, ExecutionFilter, ExecutionStory, ExecutionView, FencedView, FireView, Inspect,
+    SessionView, ShardResult,
+};
+
+#[async_trait::async_trait]
+impl Inspect for PgStore {
+    async fn executions(&self, filter: &ExecutionFilter) -> Result<Vec<ExecutionView>> {
+        call!(self, "list executions", |conn| {
+            let rows = sqlx::query(sql!("inspect/executions"))
+                .bind(filter.state.map(State::as_str))
+                .bind(&filter.job)
+                .bind(&filter.queue)
+                .bind(filter.fire_id)
+                .bind(i64::from(filter.limit))
+                .fetch_all(conn)
+                .await?;
+            rows.iter().map(execution_view).collect()
+        })
+    }
+
+    async fn execution(&self, id: Uuid) -> Result<Option<ExecutionStory>> {
+        call!(self, "read an execution", |conn| story(conn, id).await)
+    }
+
+    async fn fire_results(&self, fire_id: Uuid) -> Result<Vec<ShardResult>> {
+        call!(self, "read the results of a fire", |conn| {
+            let rows = sqlx::query(sql!("inspect/fire_results"))
+                .bind(fire_id)
+                .fetch_all(conn)
+                .await?;
+            rows.iter().map(shard_result).collect()
+        })
+    }
+
+    async fn execution_result(&self, id: Uuid) -> Result<Option<ShardResult>> {
+        call!(self, "read the result of an execution", |conn| {
+            let row = sqlx::query(sql!("inspect/execution_result"))
+                .bind(id)
+                .fetch_optional(conn)
+                .await?;
+            row.as_ref().map(shard_result).transpose()
+        })
+    }
+
+    async fn execution_of_key(&self, job: &str, key: &str) -> Result<Option<Uuid>> {
+        // No stored key has a NUL, and no query may.
+        if job.contains('\0') || key.contains('\0') {
+            return Ok(None);
+        }
+        call!(self, "look up a key", |conn| {
+            sqlx::query_scalar(sql!("inspect/execution_of_key"))
+                .bind(job)
+                .bind(key)
+                .fetch_optional(conn)
+                .await
+        })
+    }
+
+    async fn fires(&self, schedule_id: Uuid, limit: u32) -> Result<Vec<FireView>> {
+        call!(self, "list the fires of a schedule", |conn| {
+            let rows = sqlx::query(sql!("inspect/fires"))
+                .bind(schedule_id)
+                .bind(i64::from(limit))
+                .fetch_all(conn)
+                .await?;
+            rows.iter().map(fire_view).collect()
+        })
+    }
+
+    async fn sessions(&self, limit: u32) -> Result<Vec<SessionView>> {
+        call!(self, "list the sessions", |conn| {
+            let rows = sqlx::query(sql!("inspect/sessions"))
+                .bind(i64::from(limit))
+                .fetch_all(conn)
+                .await?;
+            rows.iter().map(session_view).collect()
+        })
+    }
+
+    async fn state_counts(&self) -> Result<Vec<(State, u64)>> {
+        call!(self, "count the executions", |conn| {
+            let rows = sqlx::query(sql!("inspect/state_counts"))
+                .fetch_all(conn)
+                .await?;
+            rows.iter()
+                .map(|row| Ok((row::word(row, "state")?, row::total(row, "executions")?)))
+                .collect()
+        })
+    }
+}
+
+async fn story(conn: &mut PgConnection, id: Uuid) -> sqlx::Result<Option<ExecutionStory>> {
+    let row = sqlx::query(sql!("inspect/execution"))
+        .bind(id)
+        .fetch_optional(&mut *conn)
+        .await?;
+    let Some(row) = row else {
+        return Ok(None);
+    };
+    let attempts = sqlx::query(sql!("inspect/attempts"))
+        .bind(id)
+        .fetch_all(&mut *conn)
+        .await?;
+    let fenced = sqlx::query(sql!("inspect/fenced"))
+        .bind(id)
+        .fetch_all(conn)
+        .await?;
+    let execution = execution_view(&row)?;
+    Ok(Some(ExecutionStory {
+        // What was superseded after the row was read belongs to a later look.
+        attempts: attempts
+            .iter()
+            .map(attempt_view)
+            .filter(|attempt| {
+                attempt
+                    .as_ref()
+                    .map_or(true, |past| past.generation < execution.generation)
+            })
+            .collect::<sqlx::Result<_>>()?,
+        fenced: fenced
+            .iter()
+            .map(fenced_view)
+            .collect::<sqlx::Result<_>>()?,
+        output: row::payload(&row, "output", "output_type")?,
+        execution,
+    }))
+}
+
+fn execution_view(row: &PgRow) -> sqlx::Result<ExecutionView> {
+    Ok(ExecutionView {
+        id: row.try_get("id")?,
+        fire_id: row.try_get("fire_id")?,
+        operation_id: row.try_get("operation_id")?,
+        schedule_id: row.try_get("schedule_id")?,
+        schedule_version: row.try_get("schedule_version")?,
+        trigger: row::word(row, "trigger")?,
+        job: row.try_get("job")?,
+        queue: row.try_get("queue")?,
+        priority: row::word(row, "priority")?,
+        key: row.try_get("key")?,
+        shard_index: row::count(row, "shard_index")?,
+        shard_total: row::count(row, "shard_total")?,
+        state: row::word(row, "state")?,
+        reason: row::word_opt(row, "reason")?,
+        attempts_exhausted: row.try_get("attempts_exhausted")?,
+        last_refusal: row.try_get("last_refusal")?,
+        attempt: row::count(row, "attempt")?,
+        max_attempts: row::count(row, "max_attempts")?,
+        generation: row.try_get("generation")?,
+        session_id: row.try_get("session_id")?,
+        dispatch_no: row::count(row, "dispatch_no")?,
+        scheduled_at: row.try_get("scheduled_at")?,
+        created_at: row.try_get("created_at")?,
+        available_at: row.try_get("available_at")?,
+        dispatched_at: row.try_get("dispatched_at")?,
+        claimed_at: row.try_get("claimed_at")?,
+        started_at: row.try_get("started_at")?,
+        attempt_ended_at: row.try_get("attempt_ended_at")?,
+        deadline_at: row.try_get("deadline_at")?,
+        start_deadline_at: row.try_get("start_deadline_at")?,
+        cancel_requested_at: row.try_get("cancel_requested_at")?,
+        ended_at: row.try_get("ended_at")?,
+        error: row.try_get("error")?,
+        traceparent: row.try_get("traceparent")?,
+    })
+}
+
+fn attempt_view(row: &PgRow) -> sqlx::Result<AttemptView> {
+    Ok(AttemptView {
+        generation: row.try_get("generation")?,
+        attempt: row::count(row, "attempt")?,
+        session_id: row.try_get("session_id")?,
+        claimed_at: row.try_get("claimed_at")?,
+        started_at: row.try_get("started_at")?,
+        ended_at: row.try_get("ended_at")?,
+        reason: row::word_opt(row, "reason")?,
+        error: row.try_get("error")?,
+    })
+}
+
+fn fenced_view(row: &PgRow) -> sqlx::Result<FencedView> {
+    Ok(FencedView {
+        generation: row.try_get("generation")?,
+        outcome: row.try_get("outcome")?,
+        recorded_at: row.try_get("recorded_at")?,
+    })
+}
+
+fn shard_result(row: &PgRow) -> sqlx::Result<ShardResult> {
+    Ok(ShardResult {
+        execution_id: row.try_get("id")?,
+        shard_index: row::count(row, "shard_index")?,
+        shard_total: row::count(row, "shard_total")?,
+        state: row::word(row, "state")?,
+        reason: row::word_opt(row, "reason")?,
+        output: row::payload(row, "output", "output_type")?,
+        error: row.try_get("error")?,
+    })
+}
+
+fn fire_view(row: &PgRow) -> sqlx::Result<FireView> {
+    Ok(FireView {
+        id: row.try_get("id")?,
+        trigger: row::word(row, "trigger")?,
+        scheduled_at: row.try_get("scheduled_at")?,
+        planned_at: row.try_get("planned_at")?,
+        shard_total: row::count(row, "shard_total")?,
+        epoch: row.try_get("epoch")?,
+    })
+}
+
+fn session_view(row: &PgRow) -> sqlx::Result<SessionView> {
+    let names = |column| {
+        let json: &str = row.try_get(column)?;
+        serde_json::from_str(json).map_err(|error| errors::corrupt(column, error))
+    };
+    Ok(SessionView {
+        id: row.try_get("id")?,
+        name: row.try_get("name")?,
+        host: row.try_get("host")?,
+        pid: row::count(row, "pid")?,
+        version: row.try_get("version")?,
+        queues: names("queues")?,
+        jobs: names("jobs")?,
+        max_concurrent: row::count(row, "max_concurrent")?,
+        running: u32::try_from(row::total(row, "running")?)
+            .map_err(|error| errors::corrupt("running", error))?,
+        state: row::word(row, "state")?,
+        opened_at: row.try_get("opened_at")?,
+        renewed_at: row.try_get("renewed_at")?,
+        expires_at: row.try_get("expires_at")?,
+        ended_at: row.try_get("ended_at")?,
+    })
+}

@@ -1,0 +1,106 @@
+//! Worker sessions.
+
+use std::time::Duration;
+
+use bellwether_schemas::state::SessionState;
+use bellwether_schemas::{limits, text};
+use sqlx::{Connection, Row};
+use uuid::Uuid;
+
+use super::{PgStore, call, check, finish, row, sql};
+use crate::sessions::{NewSession, RunningRow, SessionClosed, SessionRenewed, Sessions};
+use crate::{Error, ErrorKind, Result};
+
+#[async_trait::async_trait]
+impl Sessions for PgStore {
+    async fn open_session(&self, new: &NewSession) -> Result<()> {
+        const OP: &str = "open a session";
+        new.queues
+            .iter()
+            .try_for_each(|queue| check::name("queue", queue))?;
+        new.jobs
+            .iter()
+            .try_for_each(|job| check::name("job", job))?;
+        let json = |names: &[String]| {
+            serde_json::to_string(names).map_err(|error| Error::new(OP, ErrorKind::Invalid, error))
+        };
+        let (queues, jobs) = (json(&new.queues)?, json(&new.jobs)?);
+        let [name, host, version] = [&new.name, &new.host, &new.version]
+            .map(|label| text::clean(label, limits::ERROR_TEXT_MAX));
+        call!(self, OP, |conn| {
+            let mut tx = conn.begin().await?;
+            let done = async {
+                sqlx::query(sql!("ensure_queues"))
+                    .bind(&new.queues)
+                    .execute(&mut *tx)
+                    .await?;
+                sqlx::query(sql!("sessions/open"))
+                    .bind(new.id)
+                    .bind(&*name)
+                    .bind(&*host)
+                    .bind(row::int(new.pid))
+                    .bind(&*version)
+                    .bind(&queues)
+                    .bind(&jobs)
+                    .bind(row::int(new.max_concurrent))
+                    .bind(row::micros(new.lease))
+                    .execute(&mut *tx)
+                    .await
+            };
+            let done = done.await;
+            finish(tx, done).await
+        })
+        .map(drop)
+    }
+
+    async fn renew_session(&self, id: Uuid, lease: Duration) -> Result<SessionRenewed> {
+        call!(self, "renew a session", |conn| {
+            let done = sqlx::query(sql!("sessions/renew"))
+                .bind(id)
+                .bind(row::micros(lease))
+                .execute(conn)
+                .await?;
+            let live = done.rows_affected() == 1;
+            Ok(if live {
+                SessionRenewed::Live
+            } else {
+                SessionRenewed::Lost
+            })
+        })
+    }
+
+    async fn close_session(&self, id: Uuid) -> Result<SessionClosed> {
+        call!(self, "close a session", |conn| {
+            let ended = sqlx::query(sql!("sessions/close"))
+                .bind(id)
+                .fetch_optional(conn)
+                .await?;
+            let Some(ended) = ended else {
+                return Ok(SessionClosed::AlreadyEnded);
+            };
+            Ok(match row::word(&ended, "state")? {
+                SessionState::Closed => SessionClosed::Closed,
+                SessionState::Live | SessionState::Lost => SessionClosed::Lost,
+            })
+        })
+    }
+
+    async fn running_of(&self, id: Uuid) -> Result<Vec<RunningRow>> {
+        call!(self, "read what a session runs", |conn| {
+            let rows = sqlx::query(sql!("sessions/running_of"))
+                .bind(id)
+                .fetch_all(conn)
+                .await?;
+            rows.iter()
+                .map(|row| {
+                    Ok(RunningRow {
+                        execution_id: row.try_get("id")?,
+                        claim_id: row.try_get("claim_id")?,
+                        generation: row.try_get("generation")?,
+                        claimed_ago: row::computed_us(row, "claimed_ago_us")?,
+                    })
+                })
+                .collect()
+        })
+    }
+}

@@ -1,0 +1,103 @@
+//! Sweeps: each one statement, a condition on rows under their locks.
+
+use std::time::Duration;
+
+use bellwether_schemas::{limits, text};
+use sqlx::Row;
+
+use super::{PgStore, call, row, sql};
+use crate::Result;
+use crate::sweeps::{LostSession, Recovered, Sweeps};
+
+#[async_trait::async_trait]
+impl Sweeps for PgStore {
+    async fn lose_sessions(&self, limit: u32) -> Result<Vec<LostSession>> {
+        call!(self, "end lost sessions", |conn| {
+            let rows = sqlx::query(sql!("sweeps/lose_sessions"))
+                .bind(i64::from(limit))
+                .fetch_all(conn)
+                .await?;
+            rows.iter()
+                .map(|row| {
+                    Ok(LostSession {
+                        id: row.try_get("id")?,
+                        name: row.try_get("name")?,
+                    })
+                })
+                .collect()
+        })
+    }
+
+    async fn recover_lost(&self, grace: Duration, limit: u32) -> Result<Vec<Recovered>> {
+        call!(self, "take over lost work", |conn| {
+            let rows = sqlx::query(sql!("sweeps/recover_lost"))
+                .bind(row::micros(grace))
+                .bind(i64::from(limit))
+                .fetch_all(conn)
+                .await?;
+            rows.iter()
+                .map(|row| {
+                    Ok(Recovered {
+                        execution_id: row.try_get("id")?,
+                        state: row::word(row, "state")?,
+                    })
+                })
+                .collect()
+        })
+    }
+
+    async fn dispatch_due(&self, limit: u32) -> Result<u64> {
+        call!(self, "dispatch due executions", |conn| {
+            let done = sqlx::query(sql!("sweeps/dispatch_due"))
+                .bind(i64::from(limit))
+                .execute(conn)
+                .await?;
+            Ok(done.rows_affected())
+        })
+    }
+
+    async fn expire_starts(&self, limit: u32) -> Result<u64> {
+        call!(self, "end executions past their start deadline", |conn| {
+            let done = sqlx::query(sql!("sweeps/expire_starts"))
+                .bind(i64::from(limit))
+                .execute(conn)
+                .await?;
+            Ok(done.rows_affected())
+        })
+    }
+
+    async fn escalate_unknown(&self, age: Duration, limit: u32) -> Result<u64> {
+        call!(self, "escalate unknown executions", |conn| {
+            let done = sqlx::query(sql!("sweeps/escalate_unknown"))
+                .bind(row::micros(age))
+                .bind(i64::from(limit))
+                .execute(conn)
+                .await?;
+            Ok(done.rows_affected())
+        })
+    }
+
+    async fn forget_keys(&self, retention: Duration, limit: u32) -> Result<u64> {
+        call!(self, "forget old keys", |conn| {
+            let done = sqlx::query(sql!("sweeps/forget_keys"))
+                .bind(row::micros(retention))
+                .bind(i64::from(limit))
+                .execute(conn)
+                .await?;
+            Ok(done.rows_affected())
+        })
+    }
+
+    async fn record_clock_anomaly(&self, seen_by: &str, detail: &str) -> Result<()> {
+        let seen_by = text::clean(seen_by, limits::ERROR_TEXT_MAX);
+        let detail = text::clean(detail, limits::ERROR_TEXT_MAX);
+        call!(self, "record a clock anomaly", |conn| {
+            sqlx::query(sql!("sweeps/record_clock_anomaly"))
+                .bind(&*seen_by)
+                .bind(&*detail)
+                .execute(conn)
+                .await
+        })
+        .map(drop)
+    }
+}

@@ -1,0 +1,191 @@
+//! Commits: the fenced transition out of `running`.
+
+use std::time::Duration;
+
+use bellwether_schemas::limits::ERROR_TEXT_MAX;
+use bellwether_schemas::state::{Reason, State};
+use bellwether_schemas::text;
+use sqlx::SqliteConnection;
+use sqlx::sqlite::SqliteRow;
+use uuid::Uuid;
+
+use super::clock::Millis;
+use super::dispatch;
+use super::errors::Fault;
+use super::row::{Columns, millis};
+use crate::Payload;
+use crate::executions::{Commit, Committed, Outcome};
+
+/// What decides a commit.
+struct Facts {
+    state: State,
+    generation: i64,
+    claim_id: Option<Uuid>,
+    left_by_commit: bool,
+    attempt: i64,
+    max_attempts: i64,
+    cancel_requested: bool,
+}
+
+impl Facts {
+    fn read(row: &SqliteRow) -> Result<Self, Fault> {
+        Ok(Self {
+            state: row.word("state")?,
+            generation: row.value("generation")?,
+            claim_id: row.value("claim_id")?,
+            left_by_commit: row.value::<Option<&str>>("left_by")? == Some("commit"),
+            attempt: row.value("attempt")?,
+            max_attempts: row.value("max_attempts")?,
+            cancel_requested: row
+                .value::<Option<Millis>>("cancel_requested_at")?
+                .is_some(),
+        })
+    }
+}
+
+/// Where an outcome takes the row.
+#[derive(Debug, PartialEq, Eq)]
+struct Change {
+    state: State,
+    reason: Option<Reason>,
+    attempts_exhausted: bool,
+    attempt: i64,
+    /// For a waiting state: how long it waits.
+    delay: Option<Duration>,
+}
+
+/// Commits one result under its fence.
+pub(super) async fn commit(
+    conn: &mut SqliteConnection,
+    now: Millis,
+    commit: &Commit,
+) -> Result<Committed, Fault> {
+    let row = sqlx::query(sql!("commit/facts"))
+        .bind(commit.execution_id)
+        .fetch_optional(&mut *conn)
+        .await?;
+    let Some(row) = row else {
+        keep_fenced(conn, now, commit, None).await?;
+        return Ok(Committed::Gone);
+    };
+    let facts = Facts::read(&row)?;
+    let (state, generation) = (facts.state, facts.generation);
+    if facts.claim_id == Some(commit.claim_id) && generation == commit.generation {
+        // A sweep that gave up on this claim said `unknown` only: its own result still decides.
+        if matches!(state, State::Running | State::Unknown) {
+            return apply(conn, now, commit, &decide(&facts, &commit.outcome)).await;
+        }
+        if facts.left_by_commit {
+            return Ok(Committed::Accepted(state));
+        }
+    }
+    keep_fenced(conn, now, commit, Some(&facts)).await?;
+    Ok(Committed::Fenced { state, generation })
+}
+
+fn decide(row: &Facts, outcome: &Outcome) -> Change {
+    let end = |state, reason| Change {
+        state,
+        reason,
+        attempts_exhausted: false,
+        attempt: row.attempt,
+        delay: None,
+    };
+    // With a cancel requested, what would be runnable again ends instead.
+    let wait = |reason, attempt, delay| {
+        if row.cancel_requested {
+            return Change {
+                attempt,
+                ..end(State::Cancelled, Some(Reason::Cancelled))
+            };
+        }
+        Change {
+            attempt,
+            delay: Some(delay),
+            ..end(State::Retrying, Some(reason))
+        }
+    };
+    match outcome {
+        Outcome::Complete(_) => end(State::Succeeded, None),
+        Outcome::Cancel(_) => end(State::Cancelled, Some(Reason::Cancelled)),
+        Outcome::Fail(_) => end(State::Failed, Some(Reason::Rejected)),
+        Outcome::Snooze(delay) => wait(Reason::Snooze, row.attempt - 1, *delay),
+        Outcome::Release => wait(Reason::Release, row.attempt - 1, Duration::ZERO),
+        Outcome::Retry { reason, .. }
+            if row.attempt >= row.max_attempts && !row.cancel_requested =>
+        {
+            Change {
+                attempts_exhausted: true,
+                ..end(State::Failed, Some(*reason))
+            }
+        }
+        Outcome::Retry { reason, delay, .. } => wait(*reason, row.attempt, *delay),
+    }
+}
+
+/// What the outcome says went wrong, fit for the ledger.
+fn error_of(outcome: &Outcome) -> Option<String> {
+    match outcome {
+        Outcome::Cancel(error) | Outcome::Fail(error) | Outcome::Retry { error, .. } => {
+            Some(text::clean(error, ERROR_TEXT_MAX).into_owned())
+        }
+        Outcome::Complete(_) | Outcome::Snooze(_) | Outcome::Release => None,
+    }
+}
+
+fn output_of(outcome: &Outcome) -> Option<&Payload> {
+    match outcome {
+        Outcome::Complete(output) => Some(output),
+        _ => None,
+    }
+}
+
+async fn apply(
+    conn: &mut SqliteConnection,
+    now: Millis,
+    commit: &Commit,
+    change: &Change,
+) -> Result<Committed, Fault> {
+    let output = output_of(&commit.outcome);
+    sqlx::query(sql!("commit/apply"))
+        .bind(commit.execution_id)
+        .bind(change.state.as_str())
+        .bind(change.reason.map(Reason::as_str))
+        .bind(change.attempts_exhausted)
+        .bind(change.attempt)
+        .bind(change.delay.map(|delay| now + millis(delay)))
+        .bind(change.state.is_terminal().then_some(now))
+        .bind(error_of(&commit.outcome))
+        .bind(output.map(|output| output.bytes.as_slice()))
+        .bind(output.map(|output| output.content_type.as_str()))
+        .bind(commit.started_ago.map(|ago| now - millis(ago)))
+        .bind(now)
+        .execute(&mut *conn)
+        .await?;
+    if change.delay.is_some_and(|delay| delay.is_zero()) {
+        dispatch::dispatch(conn, now, commit.execution_id).await?;
+    }
+    Ok(Committed::Accepted(change.state))
+}
+
+/// Keeps a refused result for audit; a repeat changes nothing.
+async fn keep_fenced(
+    conn: &mut SqliteConnection,
+    now: Millis,
+    commit: &Commit,
+    found: Option<&Facts>,
+) -> Result<(), Fault> {
+    sqlx::query(sql!("commit/keep_fenced"))
+        .bind(commit.execution_id)
+        .bind(commit.claim_id)
+        .bind(commit.generation)
+        .bind(commit.outcome.as_str())
+        .bind(output_of(&commit.outcome).map(|output| output.bytes.as_slice()))
+        .bind(error_of(&commit.outcome))
+        .bind(found.map(|found| found.state.as_str()))
+        .bind(found.map(|found| found.generation))
+        .bind(now)
+        .execute(conn)
+        .await?;
+    Ok(())
+}

@@ -1,0 +1,114 @@
+//! Submitted messages: recorded and claimed at once, if their key is new.
+
+use bellwether_schemas::state::{Priority, Trigger};
+use sqlx::SqliteConnection;
+use uuid::Uuid;
+
+use super::claim;
+use super::clock::Millis;
+use super::enqueue::{self, OneShot};
+use super::errors::Fault;
+use crate::executions::{ClaimAnswer, DeadLetter, Refusal, SubmitAsk};
+
+/// A message older than this may have had a key that is forgotten by now: the keys' 7 days
+/// less a day.
+const STALE_MS: i64 = 6 * 24 * 3_600_000;
+
+/// A job without a handler is offered again after this long, for the first time.
+const FIRST_DEFERRAL_MS: i64 = 1_000;
+
+/// Answers one ask.
+pub(super) async fn claim(
+    conn: &mut SqliteConnection,
+    now: Millis,
+    session: Uuid,
+    ask: &SubmitAsk,
+) -> Result<ClaimAnswer, Fault> {
+    if !claim::is_live(conn, session).await? {
+        return Ok(ClaimAnswer::SessionLost);
+    }
+    if let Some(known) = enqueue::find_key(conn, &ask.job, &ask.key).await? {
+        return Ok(
+            match claim::claimed_under(conn, known, ask.claim_id).await? {
+                Some(claimed) => ClaimAnswer::Claimed(Box::new(claimed)),
+                None => ClaimAnswer::Refused(Refusal::KnownKey),
+            },
+        );
+    }
+    if ask.stored_at.timestamp_millis() < now - STALE_MS {
+        record_dead_letter(conn, now, &stale(ask)).await?;
+        return Ok(ClaimAnswer::Refused(Refusal::Stale));
+    }
+    let scheduled_at = enqueue::due_at(now, ask.run_at);
+    let execution_id = record(conn, now, scheduled_at, ask).await?;
+    if scheduled_at <= now && ask.has_handler {
+        claim::take(conn, now, session, execution_id, ask.claim_id).await
+    } else {
+        Ok(ClaimAnswer::Refused(Refusal::Recorded))
+    }
+}
+
+/// Inserts the execution of a new key as waiting; the sweep dispatches it when it is due.
+async fn record(
+    conn: &mut SqliteConnection,
+    now: Millis,
+    scheduled_at: Millis,
+    ask: &SubmitAsk,
+) -> Result<Uuid, Fault> {
+    enqueue::ensure_queue(conn, now, &ask.queue).await?;
+    let available_at = if ask.has_handler {
+        scheduled_at
+    } else {
+        scheduled_at.max(now + FIRST_DEFERRAL_MS)
+    };
+    let one_shot = OneShot {
+        fire_id: ask.fire_id,
+        trigger: Trigger::Submit,
+        job: &ask.job,
+        queue: &ask.queue,
+        priority: Priority::Normal,
+        key: Some(&ask.key),
+        payload: &ask.payload,
+        policy: &ask.policy,
+        trace: ask.trace.as_ref(),
+        scheduled_at,
+        available_at,
+        last_refusal: (!ask.has_handler).then_some("no_handler"),
+    };
+    let execution_id = enqueue::insert_one_shot(conn, now, &one_shot).await?;
+    enqueue::take_key(conn, now, &ask.job, &ask.key, execution_id).await?;
+    Ok(execution_id)
+}
+
+fn stale(ask: &SubmitAsk) -> DeadLetter {
+    DeadLetter {
+        job: ask.job.clone(),
+        queue: ask.queue.clone(),
+        key: ask.key.clone(),
+        reason: "stale",
+        detail: format!(
+            "stored at {}: its key may have been forgotten since, so it could run twice",
+            ask.stored_at
+        ),
+        payload: ask.payload.bytes.clone(),
+    }
+}
+
+/// Keeps a message that can never run; the first record of its key stands.
+pub(super) async fn record_dead_letter(
+    conn: &mut SqliteConnection,
+    now: Millis,
+    letter: &DeadLetter,
+) -> Result<(), Fault> {
+    sqlx::query(sql!("submitted/record_dead_letter"))
+        .bind(&letter.job)
+        .bind(&letter.key)
+        .bind(&letter.queue)
+        .bind(letter.reason)
+        .bind(&letter.detail)
+        .bind(&letter.payload)
+        .bind(now)
+        .execute(conn)
+        .await?;
+    Ok(())
+}

@@ -1,0 +1,193 @@
+//! Sweeps: conditions on rows, settled in id order.
+
+use std::time::Duration;
+
+use bellwether_schemas::limits::ERROR_TEXT_MAX;
+use bellwether_schemas::state::{OnLost, Reason, State};
+use bellwether_schemas::text;
+use sqlx::SqliteConnection;
+use sqlx::sqlite::SqliteRow;
+use uuid::Uuid;
+
+use super::clock::{self, Millis};
+use super::errors::Fault;
+use super::row::{Columns, millis};
+use super::{SqliteStore, dispatch};
+use crate::Result;
+use crate::sweeps::{LostSession, Recovered, Sweeps};
+
+#[async_trait::async_trait]
+impl Sweeps for SqliteStore {
+    async fn lose_sessions(&self, limit: u32) -> Result<Vec<LostSession>> {
+        self.writer
+            .write("sweep lost sessions", async move |conn, now| {
+                let rows = sqlx::query(sql!("sweeps/lose_sessions"))
+                    .bind(now)
+                    .bind(limit)
+                    .fetch_all(conn)
+                    .await?;
+                let mut lost = rows
+                    .iter()
+                    .map(|row| {
+                        Ok(LostSession {
+                            id: row.value("id")?,
+                            name: row.value("name")?,
+                        })
+                    })
+                    .collect::<Result<Vec<_>, Fault>>()?;
+                lost.sort_by_key(|session| session.id);
+                Ok(lost)
+            })
+            .await
+    }
+
+    async fn recover_lost(&self, grace: Duration, limit: u32) -> Result<Vec<Recovered>> {
+        self.writer
+            .write("sweep lost work", async move |conn, now| {
+                let rows = sqlx::query(sql!("sweeps/lost_work"))
+                    .bind(now - millis(grace))
+                    .bind(limit)
+                    .fetch_all(&mut *conn)
+                    .await?;
+                let mut recovered = Vec::with_capacity(rows.len());
+                for row in &rows {
+                    recovered.push(recover(conn, now, &LostWork::read(row)?).await?);
+                }
+                Ok(recovered)
+            })
+            .await
+    }
+
+    async fn dispatch_due(&self, limit: u32) -> Result<u64> {
+        self.writer
+            .write("sweep due executions", async move |conn, now| {
+                let due = sqlx::query(sql!("sweeps/due"))
+                    .bind(now)
+                    .bind(limit)
+                    .fetch_all(&mut *conn)
+                    .await?;
+                for row in &due {
+                    dispatch::dispatch(conn, now, row.value("id")?).await?;
+                }
+                Ok(due.len() as u64)
+            })
+            .await
+    }
+
+    async fn expire_starts(&self, limit: u32) -> Result<u64> {
+        self.writer
+            .write("sweep start deadlines", async move |conn, now| {
+                let expired = sqlx::query(sql!("sweeps/expire"))
+                    .bind(now)
+                    .bind(limit)
+                    .execute(conn)
+                    .await?;
+                Ok(expired.rows_affected())
+            })
+            .await
+    }
+
+    async fn escalate_unknown(&self, age: Duration, limit: u32) -> Result<u64> {
+        self.writer
+            .write("sweep unknown executions", async move |conn, now| {
+                let escalated = sqlx::query(sql!("sweeps/escalate"))
+                    .bind(now)
+                    .bind(now - millis(age))
+                    .bind(limit)
+                    .execute(conn)
+                    .await?;
+                Ok(escalated.rows_affected())
+            })
+            .await
+    }
+
+    async fn forget_keys(&self, retention: Duration, limit: u32) -> Result<u64> {
+        self.writer
+            .write("sweep old keys", async move |conn, now| {
+                let forgotten = sqlx::query(sql!("sweeps/forget_keys"))
+                    .bind(now - millis(retention))
+                    .bind(limit)
+                    .execute(conn)
+                    .await?;
+                Ok(forgotten.rows_affected())
+            })
+            .await
+    }
+
+    async fn record_clock_anomaly(&self, seen_by: &str, detail: &str) -> Result<()> {
+        let seen_by = text::clean(seen_by, ERROR_TEXT_MAX).into_owned();
+        let detail = text::clean(detail, ERROR_TEXT_MAX).into_owned();
+        self.writer
+            .write("record a clock anomaly", async move |conn, now| {
+                clock::record_anomaly(conn, now, &seen_by, &detail).await
+            })
+            .await
+    }
+}
+
+/// A running row that lost its worker or its time.
+struct LostWork {
+    id: Uuid,
+    attempts_left: bool,
+    on_lost: OnLost,
+    cancel_requested: bool,
+    worker_lost: bool,
+}
+
+impl LostWork {
+    fn read(row: &SqliteRow) -> Result<Self, Fault> {
+        Ok(Self {
+            id: row.value("id")?,
+            attempts_left: row.value::<i64>("attempt")? < row.value::<i64>("max_attempts")?,
+            on_lost: row.word("on_lost")?,
+            cancel_requested: row
+                .value::<Option<Millis>>("cancel_requested_at")?
+                .is_some(),
+            worker_lost: row.value("worker_lost")?,
+        })
+    }
+
+    /// Nobody confirmed that the handler stopped: what must not be repeated is `unknown`.
+    fn next_state(&self) -> State {
+        match self.on_lost {
+            OnLost::Unknown => State::Unknown,
+            OnLost::Retry if self.cancel_requested => State::Cancelled,
+            OnLost::Retry if self.attempts_left => State::Retrying,
+            OnLost::Retry => State::Failed,
+        }
+    }
+}
+
+async fn recover(
+    conn: &mut SqliteConnection,
+    now: Millis,
+    lost: &LostWork,
+) -> Result<Recovered, Fault> {
+    let state = lost.next_state();
+    let (reason, error) = if lost.worker_lost {
+        (Reason::WorkerLost, "the session of its worker was lost")
+    } else {
+        (Reason::Timeout, "no result before the deadline")
+    };
+    let reason = if state == State::Cancelled {
+        Reason::Cancelled
+    } else {
+        reason
+    };
+    sqlx::query(sql!("sweeps/recover"))
+        .bind(lost.id)
+        .bind(state.as_str())
+        .bind(reason.as_str())
+        .bind(state == State::Failed)
+        .bind(now)
+        .bind(error)
+        .execute(&mut *conn)
+        .await?;
+    if state == State::Retrying {
+        dispatch::dispatch(conn, now, lost.id).await?;
+    }
+    Ok(Recovered {
+        execution_id: lost.id,
+        state,
+    })
+}

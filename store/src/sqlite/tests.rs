@@ -1,0 +1,536 @@
+//! What is SQLite's own: the shared file, the thread, the caller's transaction, and that
+//! every statement is valid and every law finds what breaks it. What both stores do is
+//! tested by the conformance suite.
+
+use std::path::{Path, PathBuf};
+use std::task::{Context, Waker};
+use std::time::Duration;
+
+use bellwether_schemas::ids;
+use bellwether_schemas::state::{Reason, State};
+use bellwether_schemas::trace::TraceContext;
+use chrono::TimeDelta;
+use sqlx::sqlite::SqliteConnectOptions;
+use sqlx::{AssertSqlSafe, ConnectOptions, Connection, Row, SqliteConnection};
+use uuid::Uuid;
+
+use super::writer::Writer;
+use super::{SqliteStore, enqueue_in, file, migrate};
+use crate::audit::{Audit, LawReport};
+use crate::executions::{
+    ClaimAnswer, ClaimAsk, Commit, Committed, Executions, NewExecution, Outcome,
+};
+use crate::inspect::{ExecutionFilter, Inspect};
+use crate::leadership::{Acquired, Bid, Leadership, Term};
+use crate::migrate::SQLITE;
+use crate::outbox::Outbox;
+use crate::planning::{PlanStep, PlannedFire, Planning};
+use crate::schedules::{NewSchedule, Registered, Schedules, Timing};
+use crate::sessions::{NewSession, Sessions};
+use crate::{ErrorKind, Options, Payload, Store};
+
+/// A migrated ledger in a folder of its own.
+struct File {
+    folder: tempfile::TempDir,
+    options: Options,
+}
+
+impl File {
+    async fn new() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let options = Options::new(format!(
+            "sqlite:{}",
+            folder.path().join("new/ledger.db").display()
+        ));
+        migrate(&options, SQLITE).await.unwrap();
+        Self { folder, options }
+    }
+
+    async fn store(&self) -> SqliteStore {
+        SqliteStore::connect(&self.options).await.unwrap()
+    }
+
+    /// A user's own connection.
+    async fn connection(&self) -> SqliteConnection {
+        SqliteConnectOptions::new()
+            .filename(self.folder.path().join("new/ledger.db"))
+            .connect()
+            .await
+            .unwrap()
+    }
+}
+
+fn one_shot() -> NewExecution {
+    NewExecution::new("job", Payload::json("{}"))
+}
+
+async fn open_session(store: &SqliteStore) -> Uuid {
+    let session = NewSession {
+        id: ids::fresh(),
+        name: "worker".to_owned(),
+        host: "host".to_owned(),
+        pid: 1,
+        version: "0".to_owned(),
+        queues: vec!["default".to_owned()],
+        jobs: vec!["job".to_owned()],
+        max_concurrent: 1,
+        lease: Duration::from_mins(1),
+    };
+    store.open_session(&session).await.unwrap();
+    session.id
+}
+
+async fn claim(store: &SqliteStore, session: Uuid, asks: &[(Uuid, u32)]) -> Vec<ClaimAnswer> {
+    let asks: Vec<_> = asks
+        .iter()
+        .map(|&(execution_id, dispatch_no)| ClaimAsk {
+            execution_id,
+            dispatch_no,
+            claim_id: ids::token(),
+        })
+        .collect();
+    store.claim(session, &asks).await.unwrap()
+}
+
+fn broken(reports: &[LawReport]) -> Vec<&LawReport> {
+    reports
+        .iter()
+        .filter(|report| report.violations > 0)
+        .collect()
+}
+
+#[tokio::test]
+async fn migration_is_done_once_and_its_absence_is_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let options = Options::new(format!("sqlite:{}", folder.path().join("a/b.db").display()));
+    let missing = SqliteStore::connect(&options).await.err().unwrap();
+    assert_eq!(missing.kind(), ErrorKind::Schema);
+    assert!(
+        missing.to_string().contains("bellwether migrate"),
+        "{missing}"
+    );
+    assert!(!folder.path().join("a").exists());
+
+    let (one, two) = tokio::join!(migrate(&options, SQLITE), migrate(&options, SQLITE));
+    let mut from = [one.unwrap().from, two.unwrap().from];
+    from.sort_unstable();
+    assert_eq!(from, [0, 1]);
+
+    let blocked = Options::new(format!(
+        "sqlite:{}",
+        folder.path().join("a/b.db/c.db").display()
+    ));
+    let refused = migrate(&blocked, SQLITE).await.unwrap_err().to_string();
+    assert!(refused.contains("a/b.db cannot be made"), "{refused}");
+    for url in ["sqlite::memory:", "sqlite:", "sqlite:x.db?mode=memory"] {
+        let refused = SqliteStore::connect(&Options::new(url))
+            .await
+            .err()
+            .unwrap();
+        assert_eq!(refused.kind(), ErrorKind::Invalid, "{url}");
+    }
+}
+
+#[tokio::test]
+async fn a_one_shot_lives_and_dies_with_the_callers_transaction() {
+    let file = File::new().await;
+    let store = file.store().await;
+    let mut connection = file.connection().await;
+    for commit in [false, true] {
+        let new = one_shot();
+        let mut transaction = connection.begin_with("BEGIN IMMEDIATE").await.unwrap();
+        let enqueued = enqueue_in(&mut transaction, &new).await.unwrap();
+        if commit {
+            transaction.commit().await.unwrap();
+        } else {
+            transaction.rollback().await.unwrap();
+        }
+        let found = store.execution(enqueued.execution_id()).await.unwrap();
+        assert_eq!(found.is_some(), commit);
+    }
+    let sent = store
+        .claim_outbox(10, Duration::from_secs(5), &[])
+        .await
+        .unwrap();
+    assert_eq!(sent.len(), 1);
+}
+
+#[test]
+fn a_blocked_runtime_does_not_hold_the_file() {
+    let runtime = || {
+        tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .unwrap()
+    };
+    let outer = runtime();
+    let file = outer.block_on(File::new());
+    let (blocked, other) = outer.block_on(async { (file.store().await, file.store().await) });
+    outer.block_on(async {
+        let mine = [one_shot()];
+        let mut call = std::pin::pin!(blocked.enqueue(&mine));
+        // One poll sends the transaction off; then this runtime does nothing for it any more.
+        let mut unheard = Context::from_waker(Waker::noop());
+        assert!(call.as_mut().poll(&mut unheard).is_pending());
+        std::thread::scope(|scope| {
+            let theirs = scope.spawn(|| {
+                for _ in 0..20 {
+                    runtime().block_on(other.enqueue(&[one_shot()])).unwrap();
+                }
+            });
+            // The thread of this runtime waits here, not in the runtime.
+            theirs.join().unwrap();
+        });
+        call.await.unwrap();
+    });
+}
+
+#[tokio::test]
+async fn a_held_file_is_a_conflict_or_a_late_answer_and_a_closed_store_says_so() {
+    let file = File::new().await;
+    let mut options = file.options.clone();
+    options.lock_timeout = Duration::from_millis(20);
+    let store = SqliteStore::connect(&options).await.unwrap();
+    let mut holder = file.connection().await;
+    let held = holder.begin_with("BEGIN IMMEDIATE").await.unwrap();
+    let refused = store.enqueue(&[one_shot()]).await.unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::Conflict);
+    held.rollback().await.unwrap();
+    store.enqueue(&[one_shot()]).await.unwrap();
+
+    let held = holder.begin_with("BEGIN IMMEDIATE").await.unwrap();
+    let file = file::options(&file.options).unwrap();
+    let impatient = Writer::start(file, Duration::from_millis(50))
+        .await
+        .unwrap();
+    let late = impatient
+        .write("wait", async |_, now| Ok(now))
+        .await
+        .unwrap_err();
+    assert_eq!(late.kind(), ErrorKind::Unavailable);
+    held.rollback().await.unwrap();
+    impatient.close().await;
+
+    store.close().await;
+    store.close().await;
+    assert_eq!(
+        store.ledger().await.unwrap_err().kind(),
+        ErrorKind::Unavailable
+    );
+}
+
+/// A relay and a worker in one: takes what the outbox offers, claims it, and commits now a
+/// retry, now a release, now a result, until every execution has ended.
+async fn work(store: &SqliteStore, total: u64) {
+    let session = open_session(store).await;
+    let mut turn = 0_usize;
+    loop {
+        let counts = store.state_counts().await.unwrap();
+        if counts == [(State::Succeeded, total)] {
+            return;
+        }
+        let rows = store
+            .claim_outbox(7, Duration::from_millis(200), &[])
+            .await
+            .unwrap();
+        let asks: Vec<_> = rows
+            .iter()
+            .map(|row| (row.dispatch.execution_id, row.dispatch.dispatch_no))
+            .collect();
+        let sent: Vec<_> = rows.iter().map(|row| row.id).collect();
+        store.mark_published(&sent).await.unwrap();
+        let answers = claim(store, session, &asks).await;
+        let commits: Vec<_> = answers
+            .into_iter()
+            .filter_map(|answer| match answer {
+                ClaimAnswer::Claimed(claimed) => Some(claimed),
+                _ => None,
+            })
+            .map(|claimed| {
+                turn += 1;
+                Commit {
+                    execution_id: claimed.execution_id,
+                    claim_id: claimed.claim_id,
+                    generation: claimed.generation,
+                    started_ago: Some(Duration::from_millis(1)),
+                    outcome: match turn % 4 {
+                        0 if claimed.attempt < 4 => Outcome::Retry {
+                            reason: Reason::Error,
+                            error: "again".to_owned(),
+                            delay: Duration::ZERO,
+                        },
+                        1 => Outcome::Release,
+                        _ => Outcome::Complete(Payload::json("1")),
+                    },
+                }
+            })
+            .collect();
+        for answer in store.commit(&commits).await.unwrap() {
+            assert!(matches!(answer, Committed::Accepted(_)), "{answer:?}");
+        }
+        for answer in store.commit(&commits).await.unwrap() {
+            // A repeat is accepted, or another worker has claimed the row since.
+            assert!(!matches!(answer, Committed::Gone), "{answer:?}");
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn processes_share_a_file_and_no_execution_is_lost_or_doubled() {
+    const EACH: u32 = 60;
+    let file = File::new().await;
+    let (a, b) = (file.store().await, file.store().await);
+    let total = u64::from(EACH) * 2;
+    let enqueue_each = async |store: &SqliteStore| {
+        for _ in 0..EACH {
+            store.enqueue(&[one_shot()]).await.unwrap();
+        }
+    };
+    tokio::time::timeout(Duration::from_mins(1), async {
+        tokio::join!(
+            enqueue_each(&a),
+            enqueue_each(&b),
+            work(&a, total),
+            work(&b, total),
+            work(&b, total)
+        )
+    })
+    .await
+    .unwrap();
+
+    let filter = ExecutionFilter {
+        limit: 1_000,
+        ..ExecutionFilter::default()
+    };
+    let executions = a.executions(&filter).await.unwrap();
+    assert_eq!(executions.len() as u64, total);
+    assert!(executions.iter().any(|execution| execution.generation > 1));
+    let reports = b.audit().await.unwrap();
+    assert_eq!(reports.len(), 14);
+    assert!(broken(&reports).is_empty(), "{:?}", broken(&reports));
+}
+
+/// One schedule with one fire of two shards, one of them succeeded in its second attempt,
+/// and a one-shot that runs: every law has something to look at or is made so by its break.
+async fn populated(file: &File) -> SqliteStore {
+    let store = file.store().await;
+    let bid = Bid {
+        partition: 0,
+        map_version: 1,
+        holder: "ticker",
+        lease: Duration::from_mins(1),
+        zone_version: "2026a",
+    };
+    for _ in 0..2 {
+        let Acquired::Won(term) = store.acquire_term(&bid).await.unwrap() else {
+            unreachable!()
+        };
+        plan_one(&store, &term).await;
+        store.resign_term(&term).await.unwrap();
+    }
+    let running = store.enqueue(&[one_shot()]).await.unwrap()[0].execution_id();
+    let session = open_session(&store).await;
+    claim(&store, session, &[(running, 1)]).await;
+    let filter = ExecutionFilter {
+        limit: 1,
+        ..ExecutionFilter::default()
+    };
+    let filter = ExecutionFilter {
+        state: Some(State::Pending),
+        ..filter
+    };
+    let shard = store.executions(&filter).await.unwrap()[0].id;
+    for outcome in [Outcome::Release, Outcome::Complete(Payload::json("1"))] {
+        let answer = claim(&store, session, &[(shard, 1)]).await.remove(0);
+        let ClaimAnswer::Claimed(claimed) = answer else {
+            unreachable!()
+        };
+        let commit = Commit {
+            execution_id: shard,
+            claim_id: claimed.claim_id,
+            generation: claimed.generation,
+            started_ago: None,
+            outcome,
+        };
+        store.commit(&[commit]).await.unwrap();
+    }
+    store
+}
+
+/// A schedule that is due the moment it is registered, and its first fire.
+async fn plan_one(store: &SqliteStore, term: &Term) {
+    let due = store.ledger().await.unwrap().now + TimeDelta::milliseconds(20);
+    let mut new = NewSchedule::new(format!("s{}", term.epoch), Timing::At { at: due });
+    new.shard_total = 2;
+    let Registered::Inserted(id) = store.register_schedule(&new).await.unwrap() else {
+        unreachable!()
+    };
+    let schedules = store.schedules().await.unwrap();
+    let schedule = schedules.iter().find(|schedule| schedule.id == id).unwrap();
+    let step = PlanStep {
+        schedule_id: id,
+        version: schedule.version,
+        cursor: schedule.cursor,
+        new_cursor: due,
+        new_next_at: None,
+        shard_total: 2,
+        fires: vec![PlannedFire {
+            id: ids::fire(id, due.timestamp_millis()),
+            scheduled_at: due,
+            nominal_local: "now".to_owned(),
+            fold: "only".to_owned(),
+            trace: TraceContext::root(id),
+        }],
+        missed: None,
+        fault: None,
+    };
+    let planned = loop {
+        // A cursor that lies ahead of the clock is not moved: the call itself waits for it.
+        let planned = store.plan(term, std::slice::from_ref(&step)).await.unwrap();
+        assert!(planned.term_ok);
+        if !planned.moved.is_empty() {
+            break planned;
+        }
+    };
+    assert_eq!((planned.fires, planned.executions), (1, 2));
+    let again = store.plan(term, std::slice::from_ref(&step)).await.unwrap();
+    assert_eq!((again.term_ok, again.moved), (true, vec![]));
+}
+
+/// Law, and a statement that breaks it.
+const BREAKS: &[(u8, &str)] = &[
+    (
+        1,
+        "UPDATE fire SET schedule_id = (SELECT min(schedule_id) FROM fire), scheduled_at = 1",
+    ),
+    (2, "UPDATE fire SET scheduled_at = scheduled_at + 1"),
+    (
+        3,
+        "UPDATE execution SET shard_index = 7 WHERE shard_index = 1",
+    ),
+    (4, "DELETE FROM execution WHERE shard_index = 1"),
+    (
+        5,
+        "UPDATE execution SET claimed_at = ended_at + 1 WHERE ended_at IS NOT NULL",
+    ),
+    (6, "DELETE FROM attempt"),
+    (
+        6,
+        "UPDATE execution SET result_generation = 1 WHERE state = 'succeeded'",
+    ),
+    (7, "UPDATE attempt SET ended_at = ended_at + 10000"),
+    (
+        8,
+        "UPDATE execution SET attempt = max_attempts + 1 WHERE state = 'running'",
+    ),
+    (
+        9,
+        "UPDATE execution SET deadline_at = 1 WHERE state = 'running'",
+    ),
+    (9, "UPDATE session SET state = 'lost', ended_at = 1"),
+    (
+        10,
+        "UPDATE execution SET dispatched_at = NULL, available_at = 1; DELETE FROM outbox",
+    ),
+    (
+        10,
+        "DELETE FROM outbox; UPDATE execution SET dispatched_at = 1;
+         INSERT INTO stream VALUES ('BW_WORK', 1, 1, 2)",
+    ),
+    (11, "UPDATE outbox SET created_at = 1"),
+    (12, "UPDATE fire SET planned_at = 1"),
+    (12, "UPDATE fire SET term_id = randomblob(16)"),
+    (12, "UPDATE term SET ended_at = ended_at + 10000"),
+    (
+        13,
+        "UPDATE execution SET state = 'unknown', attempt_ended_at = 1, left_by = 'sweep'
+         WHERE state = 'running'",
+    ),
+    (
+        14,
+        "UPDATE execution SET cancel_requested_at = 1 WHERE state = 'running'",
+    ),
+];
+
+#[tokio::test]
+async fn every_law_finds_what_breaks_it() {
+    let file = File::new().await;
+    let store = populated(&file).await;
+    let reports = store.audit().await.unwrap();
+    assert!(broken(&reports).is_empty(), "{:?}", broken(&reports));
+    let unexercised: Vec<_> = reports
+        .iter()
+        .filter(|report| report.looked_at == 0)
+        .map(|report| report.law)
+        .collect();
+    assert_eq!(
+        unexercised,
+        [13, 14],
+        "nothing is unknown or cancelled in a healthy ledger"
+    );
+
+    store.close().await;
+    let intact = std::fs::read(file.folder.path().join("new/ledger.db")).unwrap();
+    for (law, sql) in BREAKS {
+        let copy = file.folder.path().join("broken.db");
+        std::fs::write(&copy, &intact).unwrap();
+        let options = SqliteConnectOptions::new().filename(&copy);
+        let mut connection = options.connect().await.unwrap();
+        sqlx::raw_sql(*sql).execute(&mut connection).await.unwrap();
+        connection.close().await.unwrap();
+        let url = format!("sqlite:{}", copy.display());
+        let store = SqliteStore::connect(&Options::new(url)).await.unwrap();
+        let reports = store.audit().await.unwrap();
+        store.close().await;
+        let report = reports.iter().find(|report| report.law == *law).unwrap();
+        assert!(
+            report.violations > 0 && !report.examples.is_empty(),
+            "law {law}: {sql}"
+        );
+    }
+}
+
+fn statements(folder: &Path, found: &mut Vec<PathBuf>) {
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            statements(&path, found);
+        } else {
+            found.push(path);
+        }
+    }
+}
+
+#[tokio::test]
+async fn every_statement_fits_the_schema_and_no_hot_one_scans_executions() {
+    let file = File::new().await;
+    let mut connection = file.connection().await;
+    let mut paths = Vec::new();
+    statements(
+        Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/sql/sqlite")),
+        &mut paths,
+    );
+    assert!(paths.len() > 80, "{}", paths.len());
+    for path in paths {
+        let sql = std::fs::read_to_string(&path).unwrap();
+        let explain = AssertSqlSafe(format!("EXPLAIN QUERY PLAN {sql}"));
+        let plan = sqlx::query(explain).fetch_all(&mut connection).await;
+        let plan = plan.unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+        let scans = plan
+            .iter()
+            .map(|row| row.get::<String, _>("detail"))
+            .any(|detail| ["SCAN execution", "SCAN e"].contains(&detail.as_str()));
+        let area = path
+            .parent()
+            .unwrap()
+            .file_name()
+            .unwrap()
+            .to_str()
+            .unwrap();
+        assert!(
+            !scans || ["inspect", "laws"].contains(&area),
+            "{} scans",
+            path.display()
+        );
+    }
+}

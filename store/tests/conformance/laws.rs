@@ -1,0 +1,353 @@
+//! For each law a row planted by plain SQL that breaks it, and the audit names that row.
+//!
+//! Some states cannot be reached even by hand: what the schema itself forbids is dropped first.
+
+use std::fmt::Display;
+use std::ops::RangeInclusive;
+
+use bellwether_schemas::ids;
+use bellwether_schemas::state::State;
+use bellwether_store::executions::Claimed;
+use bellwether_store::leadership::Term;
+use bellwether_store::schedules::Schedule;
+use uuid::Uuid;
+
+use crate::fixture::Fixture;
+use crate::raw::args;
+use crate::vocabulary::{complete, hours, one_shot, secs};
+
+/// The laws whose subject exists.
+pub(crate) const LAWS: RangeInclusive<u8> = 1..=14;
+
+/// `law` is broken by the row whose name is `named`, and no other law is.
+async fn assert_broken(ledger: &Fixture, law: u8, named: impl Display) {
+    assert_broken_with(ledger, law, named, None).await;
+}
+
+/// As [`assert_broken`], but the same row breaks `also` too.
+async fn assert_broken_with(ledger: &Fixture, law: u8, named: impl Display, also: Option<u8>) {
+    let named = named.to_string();
+    let reports = ledger.audit().await.unwrap();
+    for report in &reports {
+        if report.law == law {
+            assert!(
+                report.looked_at > 0 && report.violations > 0,
+                "not seen: {report:?}"
+            );
+            let told = report
+                .examples
+                .iter()
+                .any(|example| example.contains(&named));
+            assert!(told, "{named} is not named: {report:?}");
+        } else if Some(report.law) != also {
+            assert_eq!(
+                report.violations, 0,
+                "law {law} was broken, and: {report:?}"
+            );
+        }
+    }
+}
+
+/// A schedule of `shards` shards with three fires under one term.
+async fn planned(ledger: &Fixture, shards: u32) -> (Term, Schedule, Vec<Vec<Uuid>>) {
+    let schedule = ledger.schedule("tick", shards, secs(20)).await;
+    let term = ledger.lead().await;
+    let mut fires = Vec::new();
+    for _ in 0..3 {
+        fires.push(ledger.plan_next(&term, &schedule).await);
+    }
+    ledger.assert_laws_hold().await;
+    (term, schedule, fires)
+}
+
+/// An execution whose first attempt was lost and whose second one runs.
+async fn second_attempt(ledger: &Fixture) -> Claimed {
+    let session = ledger.session("lost").await;
+    let first = ledger.running(session, &one_shot("book")).await;
+    ledger.take_over(session).await;
+    let session = ledger.session("worker").await;
+    let claimed = ledger.claim_one(session, first.execution_id).await;
+    ledger.assert_laws_hold().await;
+    claimed
+}
+
+pub(crate) async fn law_01_one_fire_per_instant(ledger: &Fixture) {
+    let (_term, schedule, fires) = planned(ledger, 1).await;
+    let original = ledger.view(fires[1][0]).await.fire_id;
+    let copy = ids::fresh();
+    ledger
+        .sql(
+            "INSERT INTO fire SELECT $2, schedule_id, schedule_version, trigger, scheduled_at,
+                 nominal_local, fold, shard_total, payload, content_type, traceparent, tracestate,
+                 partition, epoch, term_id, planned_at
+             FROM fire WHERE id = $1",
+            args![original, copy],
+        )
+        .await;
+    let execution = ids::execution(copy, 0);
+    let insert = "INSERT INTO execution (id, fire_id, shard_index, shard_total, operation_id,
+             schedule_id, schedule_version, trigger, job, queue, priority, content_type, timeout_ms,
+             max_attempts, on_lost, scheduled_at, start_deadline_at, created_at, state,
+             available_at, dispatch_no, dispatched_at)
+         SELECT $2, $3, shard_index, shard_total, $2, schedule_id, schedule_version, trigger, job,
+             queue, priority, content_type, timeout_ms, max_attempts, on_lost, scheduled_at,
+             start_deadline_at, created_at, state, available_at, dispatch_no, dispatched_at
+         FROM execution WHERE id = $1";
+    ledger
+        .sql(insert, args![fires[1][0], execution, copy])
+        .await;
+    // One fire too many is one more than the schedule has instants.
+    assert_broken_with(ledger, 1, schedule.id, Some(2)).await;
+}
+
+pub(crate) async fn law_02_every_instant_is_accounted_for(ledger: &Fixture) {
+    let (_term, schedule, fires) = planned(ledger, 1).await;
+    let missing = ledger.view(fires[1][0]).await;
+    ledger
+        .sql("DELETE FROM fire WHERE id = $1", args![missing.fire_id])
+        .await;
+    ledger
+        .sql("DELETE FROM execution WHERE id = $1", args![missing.id])
+        .await;
+    ledger
+        .sql(
+            "DELETE FROM outbox WHERE execution_id = $1",
+            args![missing.id],
+        )
+        .await;
+    assert_broken(ledger, 2, schedule.id).await;
+}
+
+pub(crate) async fn law_02_no_instant_is_invented(ledger: &Fixture) {
+    let (_term, schedule, fires) = planned(ledger, 1).await;
+    let fire = ledger.view(fires[1][0]).await.fire_id;
+    let between = schedule.cursor + std::time::Duration::from_millis(2500);
+    ledger
+        .sql(
+            "UPDATE fire SET scheduled_at = $2 WHERE id = $1",
+            args![fire, between],
+        )
+        .await;
+    assert_broken(ledger, 2, schedule.id).await;
+}
+
+pub(crate) async fn law_03_a_fire_has_all_its_shards(ledger: &Fixture) {
+    let (_term, _schedule, fires) = planned(ledger, 3).await;
+    let fire = ledger.view(fires[2][1]).await.fire_id;
+    ledger
+        .sql(
+            "UPDATE execution SET shard_index = 7 WHERE id = $1",
+            args![fires[2][1]],
+        )
+        .await;
+    assert_broken(ledger, 3, fire).await;
+}
+
+pub(crate) async fn law_04_shards_add_up(ledger: &Fixture) {
+    let (_term, _schedule, fires) = planned(ledger, 2).await;
+    let fire = ledger.view(fires[0][0]).await.fire_id;
+    let (id, other) = (fires[0][1], ids::execution(fire, 2));
+    let insert = "INSERT INTO execution (id, fire_id, shard_index, shard_total, operation_id,
+             schedule_id, schedule_version, trigger, job, queue, priority, content_type, timeout_ms,
+             max_attempts, on_lost, scheduled_at, start_deadline_at, created_at, state,
+             available_at, dispatch_no, dispatched_at)
+         SELECT $2, fire_id, 2, shard_total, $2, schedule_id, schedule_version, trigger, job, queue,
+             priority, content_type, timeout_ms, max_attempts, on_lost, scheduled_at,
+             start_deadline_at, created_at, state, available_at, dispatch_no, dispatched_at
+         FROM execution WHERE id = $1";
+    ledger.sql(insert, args![id, other]).await;
+    // Shards that do not add up cannot be exactly 0..shard_total-1 either.
+    assert_broken_with(ledger, 4, fire, Some(3)).await;
+}
+
+pub(crate) async fn law_05_nothing_is_claimed_after_the_end(ledger: &Fixture) {
+    let session = ledger.session("worker").await;
+    let claimed = ledger.running(session, &one_shot("book")).await;
+    ledger.commit_one(&claimed, complete()).await;
+    let later = ledger.now().await + secs(60);
+    ledger
+        .sql(
+            "UPDATE execution SET claimed_at = $2, attempt_ended_at = $2 WHERE id = $1",
+            args![claimed.execution_id, later],
+        )
+        .await;
+    assert_broken(ledger, 5, claimed.execution_id).await;
+}
+
+pub(crate) async fn law_06_generations_have_no_gap(ledger: &Fixture) {
+    let claimed = second_attempt(ledger).await;
+    ledger.sql("DELETE FROM attempt", args![]).await;
+    assert_broken(ledger, 6, claimed.execution_id).await;
+}
+
+pub(crate) async fn law_06_the_accepted_result_is_of_the_last_claim(ledger: &Fixture) {
+    let claimed = second_attempt(ledger).await;
+    ledger.commit_one(&claimed, complete()).await;
+    ledger.assert_laws_hold().await;
+    ledger
+        .sql("UPDATE execution SET result_generation = 1", args![])
+        .await;
+    assert_broken(ledger, 6, claimed.execution_id).await;
+}
+
+pub(crate) async fn law_07_claims_do_not_overlap(ledger: &Fixture) {
+    let claimed = second_attempt(ledger).await;
+    let later = ledger.now().await + secs(60);
+    ledger
+        .sql("UPDATE attempt SET ended_at = $1", args![later])
+        .await;
+    assert_broken(ledger, 7, claimed.execution_id).await;
+}
+
+pub(crate) async fn law_08_charges_stay_in_the_budget(ledger: &Fixture) {
+    let claimed = second_attempt(ledger).await;
+    ledger
+        .sql("UPDATE execution SET max_attempts = 1", args![])
+        .await;
+    assert_broken(ledger, 8, claimed.execution_id).await;
+}
+
+pub(crate) async fn law_09_lost_work_does_not_stay_running(ledger: &Fixture) {
+    let session = ledger.session("worker").await;
+    let claimed = ledger.running(session, &one_shot("book")).await;
+    let past = ledger.ago(hours(1)).await;
+    ledger
+        .sql(
+            "UPDATE session SET state = 'lost', opened_at = $1, renewed_at = $1, expires_at = $1,
+                 ended_at = $1",
+            args![past],
+        )
+        .await;
+    ledger
+        .sql("UPDATE execution SET claimed_at = $1", args![past])
+        .await;
+    assert_broken(ledger, 9, claimed.execution_id).await;
+}
+
+pub(crate) async fn law_09_overdue_work_does_not_stay_running(ledger: &Fixture) {
+    let session = ledger.session("worker").await;
+    let claimed = ledger.running(session, &one_shot("book")).await;
+    let past = ledger.ago(hours(1)).await;
+    ledger
+        .sql(
+            "UPDATE execution SET deadline_at = $1, claimed_at = $1",
+            args![past],
+        )
+        .await;
+    assert_broken(ledger, 9, claimed.execution_id).await;
+}
+
+pub(crate) async fn law_10_due_work_is_represented(ledger: &Fixture) {
+    let lost = ledger.enqueue_one(&one_shot("book")).await;
+    ledger.enqueue_one(&one_shot("book")).await;
+    let past = ledger.ago(hours(1)).await;
+    ledger
+        .sql("DELETE FROM outbox WHERE execution_id = $1", args![lost])
+        .await;
+    ledger
+        .sql(
+            "UPDATE execution SET dispatched_at = NULL, dispatch_no = 0, available_at = $2,
+                 created_at = $2, scheduled_at = $2
+             WHERE id = $1",
+            args![lost, past],
+        )
+        .await;
+    assert_broken(ledger, 10, lost).await;
+}
+
+pub(crate) async fn law_11_the_outbox_drains(ledger: &Fixture) {
+    let stuck = ledger.enqueue_one(&one_shot("book")).await;
+    let past = ledger.ago(hours(24)).await;
+    ledger
+        .sql("UPDATE outbox SET created_at = $1", args![past])
+        .await;
+    assert_broken(ledger, 11, stuck).await;
+}
+
+pub(crate) async fn law_12_fires_are_written_inside_their_term(ledger: &Fixture) {
+    let (_term, _schedule, fires) = planned(ledger, 1).await;
+    let fire = ledger.view(fires[1][0]).await.fire_id;
+    let before = ledger
+        .row("SELECT planned_at FROM fire WHERE id = $1", args![fire])
+        .await
+        .at(0);
+    let early = ledger
+        .row("SELECT started_at FROM term", args![])
+        .await
+        .at(0)
+        - secs(60);
+    ledger
+        .sql(
+            "UPDATE fire SET planned_at = $2 WHERE id = $1",
+            args![fire, early],
+        )
+        .await;
+    assert_broken(ledger, 12, fire).await;
+    ledger
+        .sql(
+            "UPDATE fire SET planned_at = $2 WHERE id = $1",
+            args![fire, before],
+        )
+        .await;
+    ledger.assert_laws_hold().await;
+    ledger
+        .sql(
+            "UPDATE fire SET term_id = $2 WHERE id = $1",
+            args![fire, ids::token()],
+        )
+        .await;
+    assert_broken(ledger, 12, fire).await;
+}
+
+pub(crate) async fn law_12_terms_do_not_overlap(ledger: &Fixture) {
+    ledger.lead().await;
+    ledger.expire_lease().await;
+    ledger.lead().await;
+    ledger.assert_laws_hold().await;
+    let later = ledger.now().await + secs(60);
+    ledger
+        .sql(
+            "UPDATE term SET ended_at = $1 WHERE epoch = 1",
+            args![later],
+        )
+        .await;
+    assert_broken(ledger, 12, "epoch 2").await;
+}
+
+pub(crate) async fn law_13_unknown_is_escalated(ledger: &Fixture) {
+    let id = ledger.unknown("book").await.execution_id;
+    let past = ledger.ago(hours(1)).await;
+    ledger
+        .sql(
+            "UPDATE execution SET attempt_ended_at = $1, claimed_at = $1",
+            args![past],
+        )
+        .await;
+    assert_broken(ledger, 13, id).await;
+    assert_eq!(ledger.escalate_unknown(secs(900), 10).await.unwrap(), 1);
+    ledger.assert_laws_hold().await;
+}
+
+pub(crate) async fn law_14_nothing_is_claimed_after_a_cancel_request(ledger: &Fixture) {
+    let session = ledger.session("worker").await;
+    let claimed = ledger.running(session, &one_shot("book")).await;
+    ledger.request_cancel(claimed.execution_id).await;
+    ledger.assert_laws_hold().await;
+    let before = ledger
+        .view(claimed.execution_id)
+        .await
+        .claimed_at
+        .expect("claimed")
+        - secs(1);
+    ledger
+        .sql(
+            "UPDATE execution SET cancel_requested_at = $1",
+            args![before],
+        )
+        .await;
+    assert_broken(ledger, 14, claimed.execution_id).await;
+    assert_eq!(
+        ledger.view(claimed.execution_id).await.state,
+        State::Running
+    );
+}

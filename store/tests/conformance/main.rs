@@ -1,0 +1,259 @@
+//! The conformance suite of the ledger: one body per behaviour, run on both stores.
+//!
+//! A case is an `async fn case(ledger: &Fixture)` in the module of its area. It gets a fresh,
+//! migrated ledger, and is told in the words of [`vocabulary`]. To add one: write it, and name it
+//! in the list below; a case that is in no list does not compile without a warning. What lies in
+//! the past is shifted there by plain SQL; no case sleeps.
+
+#![expect(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "tests"
+)]
+
+mod audit;
+mod claim;
+mod commit;
+mod cursor;
+mod enqueue;
+mod fence;
+mod fixture;
+mod inspect;
+mod laws;
+mod leadership;
+mod migrate;
+mod outbox;
+mod planning;
+mod raw;
+mod retry;
+mod schedules;
+mod sessions;
+mod submitted;
+mod sweeps;
+mod takeover;
+mod vocabulary;
+
+/// Registers every case as `sqlite::<case>` and as `postgres::<case>`.
+macro_rules! conformance {
+    ($($area:ident: $($case:ident),+;)+) => {
+        mod sqlite {
+            $($(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn $case() {
+                crate::fixture::on_sqlite(crate::$area::$case).await;
+            })+)+
+        }
+
+        mod postgres {
+            $($(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn $case() {
+                crate::fixture::on_postgres(crate::$area::$case).await;
+            })+)+
+        }
+
+        /// The cases, by name.
+        const CASES: &[&str] = &[$($(stringify!($case)),+),+];
+    };
+}
+
+conformance! {
+    leadership:
+        p03_one_winner_by_returned_row,
+        p02_identity_is_per_process_start,
+        a_renewal_extends_and_an_expired_term_stays_lost,
+        a_takeover_raises_the_epoch_and_ends_the_old_term,
+        p01_stolen_lease_is_not_renewed,
+        p60_missing_lease_row_is_an_error,
+        a_resigned_lease_is_free_at_once,
+        r31_other_partition_map_is_refused,
+        older_zone_data_may_not_lead,
+        a_takeover_waits_for_planners_and_a_renewal_does_not;
+    schedules:
+        r66_name_is_unique_among_live,
+        a_registered_schedule_is_what_was_said,
+        a_removed_name_can_be_used_again,
+        bad_definitions_are_refused,
+        r79_instants_are_utc_in_any_session_zone;
+    planning:
+        a_fire_is_planned_with_its_shards_and_outbox_rows,
+        a_fault_takes_a_schedule_out_of_planning,
+        a_schedule_ends_with_its_last_instant,
+        a_missed_range_is_stored_with_the_cursor,
+        due_schedules_are_those_to_look_at,
+        r83_dispatch_carries_its_identity,
+        r70_a_sharded_fire_is_n_executions_of_their_own,
+        r73_shards_are_pinned_when_planned;
+    cursor:
+        the_same_step_twice_changes_nothing,
+        a_stale_term_writes_nothing,
+        a_step_ahead_of_the_clock_is_not_moved,
+        p58_one_of_two_planners_moves_the_cursor,
+        p34_a_changed_schedule_is_read_again,
+        p37_cursor_and_outbox_move_together,
+        a_step_too_large_for_one_statement_is_refused;
+    outbox:
+        two_relays_share_the_outbox_disjointly,
+        a_lease_that_ran_out_returns_the_rows,
+        paused_lanes_are_skipped,
+        published_rows_are_gone,
+        rows_of_ended_executions_are_not_sent,
+        only_what_a_lost_stream_held_is_sent_again,
+        a_stream_mark_moves_by_compare_and_set,
+        queues_are_rows_known_by_name,
+        each_dispatch_has_a_number_of_its_own;
+    enqueue:
+        r67_each_one_shot_is_answered_with_its_id,
+        a_key_names_one_execution_of_a_job,
+        a_key_enqueued_twenty_times_at_once_is_one_execution,
+        r69_one_shot_is_durable,
+        enqueue_in_follows_the_callers_transaction,
+        what_is_out_of_bounds_is_refused_by_name,
+        r67_a_trigger_fires_now_and_is_answered_with_its_fire;
+    claim:
+        a_claim_returns_all_that_a_handler_needs,
+        r16_expiry_is_judged_by_database_time,
+        r17_one_claim_wins_the_race,
+        a_repeated_claim_is_not_charged_twice,
+        every_refusal_is_definite_and_changes_nothing,
+        own_dispatch_is_never_refused_as_not_due,
+        a_lost_session_claims_nothing,
+        answers_stand_in_the_order_of_the_asks,
+        two_asks_for_one_execution_in_a_batch_yield_one_claim,
+        r84_running_witness_before_business,
+        r113_error_in_the_middle_of_a_claim_batch_releases_it;
+    commit:
+        complete_ends_it_with_its_output,
+        an_error_is_tried_again_after_its_delay,
+        the_last_attempt_ends_it,
+        snooze_and_release_give_the_charge_back,
+        fail_and_cancel_end_it_for_good,
+        a_repeated_commit_answers_as_the_first_did,
+        duplicates_in_one_batch_are_one_result,
+        a_requested_cancel_ends_what_would_run_again,
+        text_of_handlers_is_made_fit_for_the_ledger,
+        r113_error_in_the_middle_of_a_commit_batch_releases_it,
+        a_late_commit_settles_an_unknown_execution;
+    retry:
+        r71_only_the_failed_shard_retries,
+        r82_four_identities_are_distinct,
+        r85_four_times_move_apart;
+    fence:
+        r18_each_takeover_raises_the_generation,
+        r19_stale_commit_changes_no_row,
+        r20_ownership_is_proved_across_handles,
+        p14_late_results_of_a_superseded_attempt,
+        the_last_attempts_late_result_does_not_reopen_it,
+        a_result_for_nothing_is_kept_too,
+        racing_owners_leave_one_result;
+    submitted:
+        a_new_key_is_recorded_and_claimed_in_one,
+        a_known_key_is_not_run_again,
+        a_repeated_submit_is_not_charged_twice,
+        two_messages_of_one_key_in_a_batch_are_one_execution,
+        a_key_submitted_twenty_times_at_once_is_one_execution,
+        a_later_run_at_is_recorded_and_dispatched_when_due,
+        without_a_handler_it_is_recorded_and_deferred,
+        a_stale_message_is_a_dead_letter,
+        a_lost_session_submits_nothing,
+        a_dead_letter_is_recorded_once,
+        a_message_out_of_bounds_is_refused;
+    sessions:
+        a_session_opens_once,
+        a_renewal_extends_a_live_session_even_past_its_expiry,
+        only_expired_sessions_are_lost,
+        a_session_closes_with_nothing_running_or_is_lost,
+        r106_a_clean_stop_causes_no_takeover,
+        the_running_rows_are_those_of_the_session,
+        a_closed_store_says_so_and_the_ledger_lives_on;
+    takeover:
+        r107_needs_failover_is_durable,
+        r109_exactly_one_grabber,
+        r110_a_dead_grabber_returns_the_item,
+        a_missing_session_counts_as_lost,
+        a_passed_deadline_is_a_timeout,
+        a_lost_last_attempt_fails_and_an_unrepeatable_one_is_unknown,
+        a_requested_cancel_ends_what_was_lost,
+        a_result_and_a_takeover_race_for_the_row;
+    sweeps:
+        unknown_is_escalated_once_after_its_time,
+        r43_dispatching_is_never_permanent,
+        due_rows_are_dispatched_once,
+        p11_unknown_kind_is_never_discarded,
+        keys_are_forgotten_some_time_after_the_end,
+        a_clock_anomaly_is_recorded;
+    inspect:
+        executions_are_listed_by_every_filter,
+        a_fires_results_stand_by_shard,
+        an_executions_story_is_told_in_order,
+        fires_and_sessions_are_listed_newest_first;
+    audit:
+        a_fresh_ledger_exercises_no_law,
+        a_ledger_with_work_keeps_every_law,
+        an_audit_reads_only_and_bounds_its_examples;
+    laws:
+        law_01_one_fire_per_instant,
+        law_02_every_instant_is_accounted_for,
+        law_02_no_instant_is_invented,
+        law_03_a_fire_has_all_its_shards,
+        law_04_shards_add_up,
+        law_05_nothing_is_claimed_after_the_end,
+        law_06_generations_have_no_gap,
+        law_06_the_accepted_result_is_of_the_last_claim,
+        law_07_claims_do_not_overlap,
+        law_08_charges_stay_in_the_budget,
+        law_09_lost_work_does_not_stay_running,
+        law_09_overdue_work_does_not_stay_running,
+        law_10_due_work_is_represented,
+        law_11_the_outbox_drains,
+        law_12_fires_are_written_inside_their_term,
+        law_12_terms_do_not_overlap,
+        law_13_unknown_is_escalated,
+        law_14_nothing_is_claimed_after_a_cancel_request;
+    migrate:
+        r50_every_version_in_order,
+        r50_each_version_is_a_file_in_both_dialects,
+        four_migrations_at_once_run_once,
+        a_failed_step_leaves_the_old_version,
+        r53_another_version_is_refused_with_both_named,
+        r51_fresh_install_creates_only_its_own_objects;
+}
+
+/// Asks this very binary which tests it has: a case that exists for one store only, or that is
+/// not in the list, fails here.
+#[test]
+fn both_stores_run_the_same_cases() {
+    let binary = std::env::current_exe().unwrap();
+    let listed = std::process::Command::new(binary)
+        .args(["--list", "--format=terse"])
+        .output();
+    let listed = String::from_utf8(listed.unwrap().stdout).unwrap();
+    let of = |store: &str| {
+        let mut names: Vec<&str> = listed
+            .lines()
+            .filter_map(|line| {
+                line.strip_prefix(store)?
+                    .strip_prefix("::")?
+                    .strip_suffix(": test")
+            })
+            .collect();
+        names.sort_unstable();
+        names
+    };
+    let mut cases = CASES.to_vec();
+    cases.sort_unstable();
+    assert_eq!(
+        of("sqlite").len(),
+        of("postgres").len(),
+        "the stores run different counts"
+    );
+    assert_eq!(of("sqlite"), cases);
+    assert_eq!(of("postgres"), cases);
+
+    let skipped = bellwether_sandbox::shared::postgres_is_skipped();
+    let postgres = if skipped {
+        "SKIPPED (BELLWETHER_TEST_PG=skip)"
+    } else {
+        "run"
+    };
+    println!("{} cases on each store; Postgres: {postgres}", cases.len());
+}

@@ -1,0 +1,58 @@
+//! Why a ticker refuses to start or ends.
+
+use bellwether_store as store;
+
+/// Why a ticker refuses to start or ends. What the database does wrong while it runs is no
+/// reason: that is logged, counted and tried again.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// An option makes no sense, alone or beside another.
+    #[error("invalid ticker option {name}: {problem}")]
+    Option {
+        /// The option.
+        name: &'static str,
+        /// What is wrong and what to write instead.
+        problem: String,
+    },
+
+    /// Two partition maps never coexist.
+    #[error(
+        "the ledger has {stored} partitions, this ticker is configured for {configured}; \
+         set partition_count to {stored} or leave it out"
+    )]
+    PartitionCount {
+        /// The option.
+        configured: u32,
+        /// The ledger's count, which decides.
+        stored: u32,
+    },
+
+    /// The ledger was divided by a newer build.
+    #[error("the ledger has {stored} partitions, this build plans one; use a newer build")]
+    PartitionsUnsupported {
+        /// The ledger's count.
+        stored: u32,
+    },
+
+    /// The ledger cannot be used at all.
+    #[error(transparent)]
+    Store(#[from] store::Error),
+
+    /// A loop panicked. The process must restart: what the loop held in memory is gone, and
+    /// nothing needs it.
+    #[error("the {name} loop panicked: {message}; restart the ticker")]
+    LoopPanicked {
+        /// The loop.
+        name: &'static str,
+        /// What the panic said.
+        message: String,
+    },
+
+    /// A loop ended although nobody asked it to.
+    #[error("the {name} loop ended by itself; restart the ticker")]
+    LoopEnded {
+        /// The loop.
+        name: &'static str,
+    },
+}

@@ -1,0 +1,250 @@
+//! Settings of a ticker.
+
+use std::time::Duration;
+
+use bellwether_schemas::limits::PLAN_EXECUTIONS_MAX;
+
+use crate::Error;
+
+/// Settings of a ticker. All times are real durations; [`Options::validate`] checks how they
+/// depend on each other.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Options {
+    /// First part of the identity `<host>/<pid>/<random>` shown to operators. It names nobody:
+    /// two tickers of one host differ by the random part. Default: the host's name.
+    pub host: String,
+
+    /// Partitions this ticker is made for. A ledger with another count refuses the ticker.
+    /// Default: none = whatever the ledger says.
+    pub partition_count: Option<u32>,
+
+    /// Length of a term from its last renewal, by the ledger's clock. Also how long planning
+    /// rests after a clock anomaly. A dead leader is replaced after at most this plus
+    /// `standby_poll`. Default 9 s.
+    pub lease: Duration,
+
+    /// From the start of a good renewal to the next one. Default 3 s.
+    pub renew_every: Duration,
+
+    /// Longest renewal call; an unanswered one is repeated. Default 2 s.
+    pub renew_timeout: Duration,
+
+    /// Time from the start of the last good renewal after which the process no longer
+    /// believes that it leads, whatever the ledger would say. Less than `lease`. Default 7 s.
+    pub self_fence: Duration,
+
+    /// How often a standby bids (±10 %). Default 1 s.
+    pub standby_poll: Duration,
+
+    /// How often each sweep looks (±10 %). A sweep that met its row limit looks again at once.
+    /// Default 1 s.
+    pub sweep_every: Duration,
+
+    /// Longest rest of the planner: a new schedule is seen after at most this. Default 1 s.
+    pub idle_max: Duration,
+
+    /// Time past its deadline after which a running execution is taken away. Default 5 s.
+    pub recover_grace: Duration,
+
+    /// Age from which an UNKNOWN execution is an operator's. Default 15 min.
+    pub unknown_after: Duration,
+
+    /// How long an idempotency key outlives its execution's end. Default 7 days.
+    pub key_retention: Duration,
+
+    /// Lease of worker sessions: how long no session is declared lost and no execution overdue
+    /// after the view of the ledger broke, and after the start. Default 9 s.
+    pub session_lease: Duration,
+
+    /// Longest boot time between two looks at the ledger that still counts as an unbroken
+    /// view. More than `sweep_every`. Default 3 s.
+    pub view_gap: Duration,
+
+    /// How far the ledger's clock and boot time may move apart within a session lease before
+    /// that is a clock anomaly. Default 1 s.
+    pub clock_step_max: Duration,
+
+    /// Oldest progress of any loop with which the term is still renewed. More than `idle_max`
+    /// and `sweep_every`. Default 10 s.
+    pub progress_max: Duration,
+
+    /// Longest call to the ledger, renewals apart: a backstop against a database that neither
+    /// answers nor fails; more than its statement timeout (10 s). Default 12 s.
+    pub call_timeout: Duration,
+
+    /// Most schedules read at once. Default 500.
+    pub due_max: u32,
+
+    /// Most executions a planning statement inserts. Default and maximum
+    /// [`PLAN_EXECUTIONS_MAX`]; a fire with more shards than this goes alone.
+    pub plan_executions_max: usize,
+
+    /// Most rows a sweep handles in one call. Default 500.
+    pub sweep_rows_max: u32,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            host: host_name(),
+            partition_count: None,
+            lease: Duration::from_secs(9),
+            renew_every: Duration::from_secs(3),
+            renew_timeout: Duration::from_secs(2),
+            self_fence: Duration::from_secs(7),
+            standby_poll: Duration::from_secs(1),
+            sweep_every: Duration::from_secs(1),
+            idle_max: Duration::from_secs(1),
+            recover_grace: Duration::from_secs(5),
+            unknown_after: Duration::from_mins(15),
+            key_retention: Duration::from_hours(7 * 24),
+            session_lease: Duration::from_secs(9),
+            view_gap: Duration::from_secs(3),
+            clock_step_max: Duration::from_secs(1),
+            progress_max: Duration::from_secs(10),
+            call_timeout: Duration::from_secs(12),
+            due_max: 500,
+            plan_executions_max: PLAN_EXECUTIONS_MAX,
+            sweep_rows_max: 500,
+        }
+    }
+}
+
+impl Options {
+    /// Checks each option and how they depend on each other.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Option`] names the first one that makes no sense.
+    pub fn validate(&self) -> Result<(), Error> {
+        let refuse = |name, problem: &str| {
+            Err(Error::Option {
+                name,
+                problem: problem.to_owned(),
+            })
+        };
+        for (name, value) in [
+            ("renew_every", self.renew_every),
+            ("renew_timeout", self.renew_timeout),
+            ("standby_poll", self.standby_poll),
+            ("sweep_every", self.sweep_every),
+            ("idle_max", self.idle_max),
+            ("clock_step_max", self.clock_step_max),
+            ("call_timeout", self.call_timeout),
+        ] {
+            if value < Duration::from_millis(1) {
+                return refuse(name, "it must be at least 1 ms");
+            }
+        }
+        if self.host.is_empty() || self.host.chars().any(char::is_control) {
+            return refuse("host", "it must be a name without control characters");
+        }
+        if self.self_fence >= self.lease {
+            return refuse("self_fence", "it must be less than lease");
+        }
+        if self.renew_every + self.renew_timeout >= self.self_fence {
+            return refuse(
+                "renew_every",
+                "with renew_timeout it must be less than self_fence, else one slow renewal \
+                 ends the term",
+            );
+        }
+        if self.view_gap < self.sweep_every * 2 {
+            return refuse("view_gap", "it must be at least twice sweep_every");
+        }
+        if self.progress_max < self.idle_max * 2 || self.progress_max < self.sweep_every * 2 {
+            return refuse(
+                "progress_max",
+                "it must be at least twice idle_max and sweep_every",
+            );
+        }
+        if self.partition_count == Some(0) {
+            return refuse("partition_count", "it must be at least 1");
+        }
+        if !(1..=PLAN_EXECUTIONS_MAX).contains(&self.plan_executions_max) {
+            return refuse("plan_executions_max", "it must be from 1 to 1000");
+        }
+        if self.due_max == 0 || self.sweep_rows_max == 0 {
+            return refuse("due_max", "it and sweep_rows_max must be at least 1");
+        }
+        Ok(())
+    }
+
+    /// A new identity of a process start.
+    pub(crate) fn fresh_holder(&self) -> String {
+        let random = bellwether_schemas::ids::token().simple().to_string();
+        format!("{}/{}/{}", self.host, std::process::id(), &random[..12])
+    }
+}
+
+/// `duration` ±10 %, so that processes started together do not ask together.
+pub(crate) fn jittered(duration: Duration) -> Duration {
+    duration.mul_f64(0.9 + 0.2 * fastrand::f64())
+}
+
+fn host_name() -> String {
+    rustix::system::uname()
+        .nodename()
+        .to_string_lossy()
+        .into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_defaults_are_those_of_the_architecture() {
+        let options = Options::default();
+        options.validate().unwrap();
+        let seconds = [
+            options.lease,
+            options.renew_every,
+            options.renew_timeout,
+            options.self_fence,
+            options.standby_poll,
+            options.sweep_every,
+            options.recover_grace,
+            options.view_gap,
+        ]
+        .map(|duration| duration.as_secs());
+        assert_eq!(seconds, [9, 3, 2, 7, 1, 1, 5, 3]);
+        assert_eq!(options.unknown_after, Duration::from_mins(15));
+        assert_eq!(options.key_retention, Duration::from_hours(168));
+    }
+
+    #[test]
+    fn options_that_contradict_each_other_are_refused_by_name() {
+        type Change = fn(&mut Options);
+        let cases: [(&str, Change); 8] = [
+            ("self_fence", |o| o.self_fence = o.lease),
+            ("renew_every", |o| o.renew_every = Duration::from_secs(5)),
+            ("view_gap", |o| o.view_gap = o.sweep_every),
+            ("progress_max", |o| o.progress_max = o.idle_max),
+            ("partition_count", |o| o.partition_count = Some(0)),
+            ("plan_executions_max", |o| o.plan_executions_max = 1001),
+            ("sweep_every", |o| o.sweep_every = Duration::ZERO),
+            ("host", |o| o.host = String::new()),
+        ];
+        for (name, change) in cases {
+            let mut options = Options::default();
+            change(&mut options);
+            let text = options.validate().unwrap_err().to_string();
+            assert!(
+                text.starts_with(&format!("invalid ticker option {name}:")),
+                "{text}"
+            );
+        }
+    }
+
+    #[test]
+    fn p02_each_start_has_an_identity_of_its_own() {
+        let options = Options {
+            host: "one-name".to_owned(),
+            ..Options::default()
+        };
+        let (first, second) = (options.fresh_holder(), options.fresh_holder());
+        assert_ne!(first, second);
+        assert!(first.starts_with(&format!("one-name/{}/", std::process::id())));
+    }
+}

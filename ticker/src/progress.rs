@@ -1,0 +1,144 @@
+//! Stamps that the loops leave, so that a stuck one costs the term and shows.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use crate::clock::BootTime;
+
+/// A supervised loop.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) enum Loop {
+    /// Bids, renews, steps down.
+    Leadership,
+    /// Plans inside a term; stands by otherwise.
+    Planning,
+    /// Looks at the ledger; lost sessions and what they ran.
+    Losses,
+    /// Due rows that are not dispatched.
+    Dispatch,
+    /// Start deadlines.
+    Starts,
+    /// UNKNOWN that grew old.
+    Unknown,
+    /// Idempotency keys past their retention.
+    Keys,
+}
+
+/// The stamps of all loops.
+#[derive(Debug, Default)]
+pub(crate) struct Progress {
+    turned: [AtomicU64; Loop::ALL.len()],
+    succeeded: [AtomicU64; Loop::ALL.len()],
+}
+
+// === impl Loop ===
+
+impl Loop {
+    pub(crate) const ALL: [Self; 7] = [
+        Self::Leadership,
+        Self::Planning,
+        Self::Losses,
+        Self::Dispatch,
+        Self::Starts,
+        Self::Unknown,
+        Self::Keys,
+    ];
+
+    /// The name in logs, errors and stats.
+    pub(crate) const fn as_str(self) -> &'static str {
+        match self {
+            Self::Leadership => "leadership",
+            Self::Planning => "planning",
+            Self::Losses => "losses",
+            Self::Dispatch => "dispatch",
+            Self::Starts => "starts",
+            Self::Unknown => "unknown",
+            Self::Keys => "keys",
+        }
+    }
+
+    /// Whether a loop that turns but meets only errors costs the term. A planner that cannot
+    /// plan gives another ticker the chance; a sweep runs in every ticker anyway, and one that
+    /// fails must not stop the others.
+    const fn term_needs_success(self) -> bool {
+        matches!(self, Self::Planning)
+    }
+}
+
+// === impl Progress ===
+
+impl Progress {
+    /// All loops are as good as new at `now`.
+    pub(crate) fn start(&self, now: BootTime) {
+        for one in Loop::ALL {
+            self.succeeded(one, now);
+        }
+    }
+
+    /// The loop came round, with or without success.
+    pub(crate) fn turned(&self, one: Loop, now: BootTime) {
+        self.turned[one as usize].store(now.millis(), Ordering::Relaxed);
+    }
+
+    /// The loop did what it is for, or had nothing to do.
+    pub(crate) fn succeeded(&self, one: Loop, now: BootTime) {
+        self.turned(one, now);
+        self.succeeded[one as usize].store(now.millis(), Ordering::Relaxed);
+    }
+
+    /// Time since the loop last did what it is for.
+    pub(crate) fn success_age(&self, one: Loop, now: BootTime) -> Duration {
+        now.since(BootTime::from_millis(
+            self.succeeded[one as usize].load(Ordering::Relaxed),
+        ))
+    }
+
+    fn turn_age(&self, one: Loop, now: BootTime) -> Duration {
+        now.since(BootTime::from_millis(
+            self.turned[one as usize].load(Ordering::Relaxed),
+        ))
+    }
+
+    /// A loop whose lack of progress forbids to hold a term.
+    pub(crate) fn stalled(&self, now: BootTime, max: Duration) -> Option<Loop> {
+        Loop::ALL
+            .into_iter()
+            .filter(|one| *one != Loop::Leadership)
+            .find(|one| {
+                self.turn_age(*one, now) > max
+                    || (one.term_needs_success() && self.success_age(*one, now) > max)
+            })
+    }
+
+    /// A loop that has not done what it is for within `max`.
+    pub(crate) fn failing(&self, now: BootTime, max: Duration) -> Option<Loop> {
+        Loop::ALL
+            .into_iter()
+            .find(|one| self.success_age(*one, now) > max)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MAX: Duration = Duration::from_secs(10);
+
+    #[test]
+    fn a_silent_loop_or_a_failing_planner_costs_the_term_a_failing_sweep_does_not() {
+        let progress = Progress::default();
+        let (start, late) = (BootTime::from_millis(1_000), BootTime::from_millis(11_001));
+        progress.start(start);
+        assert_eq!(progress.stalled(start + MAX, MAX), None);
+        assert_eq!(progress.stalled(late, MAX), Some(Loop::Planning));
+        for one in Loop::ALL {
+            progress.turned(one, late);
+        }
+        assert_eq!(progress.stalled(late, MAX), Some(Loop::Planning));
+        progress.succeeded(Loop::Planning, late);
+        assert_eq!(progress.stalled(late, MAX), None);
+        assert_eq!(progress.failing(late, MAX), Some(Loop::Leadership));
+        progress.start(late);
+        assert_eq!(progress.failing(late, MAX), None);
+    }
+}

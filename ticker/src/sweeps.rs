@@ -1,0 +1,166 @@
+//! The sweeping loops: conditions on rows, settled by every ticker whether it leads or not.
+//!
+//! Each sweep has a loop of its own, so that a slow or failing one delays no other. Only what
+//! declares somebody lost or overdue asks for an unbroken view first.
+
+use std::sync::Arc;
+
+use bellwether_schemas::state::State;
+use bellwether_store::{Result, Store};
+use bellwether_telemetry::metrics;
+use tokio_util::sync::CancellationToken;
+
+use crate::Waker;
+use crate::calls::{bounded, rest};
+use crate::handle::Shared;
+use crate::options::jittered;
+use crate::progress::Loop;
+use crate::watch;
+
+/// The sweeps of one ticker.
+#[derive(Clone)]
+pub(crate) struct Sweeper {
+    pub(crate) store: Arc<dyn Store>,
+    pub(crate) waker: Arc<dyn Waker>,
+    pub(crate) shared: Arc<Shared>,
+}
+
+/// What a look of a sweep came to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Swept {
+    /// Nothing is left for now.
+    Done,
+    /// It met its row limit: look again at once.
+    More,
+}
+
+// === impl Sweeper ===
+
+impl Sweeper {
+    /// The loops with a sweep of their own.
+    pub(crate) const LOOPS: [Loop; 5] = [
+        Loop::Losses,
+        Loop::Dispatch,
+        Loop::Starts,
+        Loop::Unknown,
+        Loop::Keys,
+    ];
+
+    /// Runs one sweep until asked to stop.
+    pub(crate) async fn run(self, sweep: Loop, stop: CancellationToken) {
+        let Shared {
+            options,
+            clock,
+            progress,
+            counters,
+            ..
+        } = &*self.shared;
+        while !stop.is_cancelled() {
+            let swept = self.sweep(sweep).await;
+            match &swept {
+                Ok(_) => progress.succeeded(sweep, clock.now()),
+                Err(error) => {
+                    counters.sweep_errors.add(1);
+                    progress.turned(sweep, clock.now());
+                    tracing::warn!(%error, sweep = sweep.as_str(), "a sweep failed and is repeated");
+                }
+            }
+            if matches!(swept, Ok(Swept::More)) {
+                tokio::task::yield_now().await;
+            } else {
+                rest(&stop, jittered(options.sweep_every)).await;
+            }
+        }
+    }
+
+    async fn sweep(&self, sweep: Loop) -> Result<Swept> {
+        let Shared {
+            options, counters, ..
+        } = &*self.shared;
+        let (store, limit) = (&self.store, options.sweep_rows_max);
+        let within = options.call_timeout;
+        match sweep {
+            Loop::Losses => self.losses().await,
+            Loop::Dispatch => {
+                let call = store.dispatch_due(limit);
+                let count = bounded("dispatch due executions", within, call).await?;
+                counters.dispatched.add(count);
+                if count > 0 {
+                    self.waker.wake();
+                }
+                Ok(self.swept(count))
+            }
+            Loop::Starts => {
+                let call = store.expire_starts(limit);
+                let count = bounded("end what missed its start deadline", within, call).await?;
+                counters.starts_ended.add(count);
+                Ok(self.swept(count))
+            }
+            Loop::Unknown => {
+                let call = store.escalate_unknown(options.unknown_after, limit);
+                let count = bounded("escalate unknown executions", within, call).await?;
+                counters.unknown_escalated.add(count);
+                if count > 0 {
+                    tracing::error!(
+                        count,
+                        "executions are unknown for too long; an operator decides"
+                    );
+                }
+                Ok(self.swept(count))
+            }
+            Loop::Keys => {
+                let call = store.forget_keys(options.key_retention, limit);
+                let count = bounded("forget idempotency keys", within, call).await?;
+                counters.keys_forgotten.add(count);
+                Ok(self.swept(count))
+            }
+            Loop::Leadership | Loop::Planning => Ok(Swept::Done),
+        }
+    }
+
+    /// Looks first; declares losses only with an unbroken view, asked again before each
+    /// statement because the process may have slept in between.
+    async fn losses(&self) -> Result<Swept> {
+        let Shared {
+            options, counters, ..
+        } = &*self.shared;
+        let (limit, within) = (options.sweep_rows_max, options.call_timeout);
+        watch::look_now(&*self.store, &self.shared).await?;
+        if !self.shared.may_declare_losses() {
+            return Ok(Swept::Done);
+        }
+        let call = self.store.lose_sessions(limit);
+        let lost = bounded("end sessions past their lease", within, call).await?;
+        counters.sessions_lost.add(count(lost.len()));
+        metrics::counters()
+            .sessions_lost
+            .add(count(lost.len()), &[]);
+        for session in &lost {
+            tracing::warn!(session = %session.id, name = session.name, "a worker session is lost");
+        }
+        if !self.shared.may_declare_losses() {
+            return Ok(Swept::Done);
+        }
+        let call = self.store.recover_lost(options.recover_grace, limit);
+        let recovered = bounded("recover lost executions", within, call).await?;
+        counters.recovered.add(count(recovered.len()));
+        for one in &recovered {
+            let outcome = [metrics::outcome(one.state.as_str())];
+            metrics::counters().recovered.add(1, &outcome);
+            tracing::warn!(execution = %one.execution_id, state = %one.state, "an execution was taken from its claim");
+        }
+        if recovered.iter().any(|one| one.state == State::Retrying) {
+            self.waker.wake();
+        }
+        Ok(self.swept(count(lost.len().max(recovered.len()))))
+    }
+
+    fn swept(&self, rows: u64) -> Swept {
+        let full = rows >= u64::from(self.shared.options.sweep_rows_max);
+        if full { Swept::More } else { Swept::Done }
+    }
+}
+
+fn count(rows: usize) -> u64 {
+    u64::try_from(rows).unwrap_or(u64::MAX)
+}

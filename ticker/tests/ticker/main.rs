@@ -1,0 +1,79 @@
+//! The ticker on real databases; each body runs on SQLite and on Postgres.
+
+#![expect(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "tests say what went wrong by panicking"
+)]
+
+mod planning;
+mod support;
+mod sweeps;
+mod terms;
+
+macro_rules! on_both {
+    ($file:ident: $($body:ident)+) => { $(
+        mod $body {
+            #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn sqlite() {
+                crate::$file::$body(&crate::support::Sandbox::sqlite().await).await;
+            }
+
+            crate::postgres_test! { $file $body }
+        }
+    )+ };
+}
+
+/// For what SQLite cannot do, with the reason beside it.
+macro_rules! on_postgres {
+    ($file:ident: $($body:ident)+) => { $(
+        mod $body {
+            crate::postgres_test! { $file $body }
+        }
+    )+ };
+}
+
+macro_rules! postgres_test {
+    ($file:ident $body:ident) => {
+        #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+        async fn postgres() {
+            if let Some(sandbox) = crate::support::Sandbox::postgres().await {
+                crate::$file::$body(&sandbox).await;
+            }
+        }
+    };
+}
+use postgres_test;
+
+on_both! { terms:
+    p01_a_stolen_lease_ends_planning_until_the_thief_is_gone
+    p02_three_tickers_with_one_name_have_one_leader
+    p60_a_missing_lease_row_stops_all_and_shows
+    p63_leaders_killed_one_after_another_miss_and_double_no_instant
+    r31_configured_partition_count_must_match
+    a_stopped_ticker_resigns_so_that_the_next_one_leads_at_once
+    a_leader_that_slept_steps_down_by_its_boot_clock
+    a_clock_step_holds_all_cursors_for_one_term
+    a_killed_leader_is_replaced_within_12_5_s_at_the_default_leases
+}
+
+// SQLite has one lock for all; a process that holds it stops renewals too.
+on_postgres! { terms:
+    p04_leadership_does_not_flap_while_all_other_connections_wait
+    p68_a_planner_that_hangs_gives_up_the_term
+}
+
+on_both! { planning:
+    p05_a_fire_appears_late_once_with_its_nominal_time
+    p38_planning_goes_on_after_an_error
+    p57_three_hours_down_is_one_fire_and_one_range
+    r70_shards_are_planned_together_and_the_waker_is_told
+    a_large_second_is_planned_in_several_statements
+}
+
+on_both! { sweeps:
+    p62_a_lost_worker_raises_attempts_and_no_fires
+    r43_without_a_worker_an_execution_ends_at_its_start_deadline
+    r69_what_is_due_later_is_dispatched_by_a_standby_too
+    a_fresh_ticker_declares_no_session_lost_for_one_lease
+}

@@ -1,0 +1,199 @@
+//! Planning on real databases: late, after errors, after a long night.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use bellwether_sandbox::eventually;
+use bellwether_store::schedules::{NewSchedule, Timing};
+use bellwether_ticker::{NotReady, Options, Ticker, Waker};
+use chrono::TimeDelta;
+use tokio_util::sync::CancellationToken;
+
+use crate::support::{PATIENCE, Sandbox, quick};
+
+pub(crate) async fn p05_a_fire_appears_late_once_with_its_nominal_time(sandbox: &Sandbox) {
+    let leader = sandbox.ticker(quick()).await;
+    leader.leads().await;
+    let at = sandbox.now().await + TimeDelta::milliseconds(500);
+    let once = sandbox
+        .register(&NewSchedule::new("once", Timing::At { at }))
+        .await;
+    leader.kill().await;
+    // Nobody leads at the instant; the lease runs on for a second.
+    let next = sandbox.ticker(quick()).await;
+    sandbox.fired(once, 1).await;
+    let ended = async || sandbox.schedule(once).await.ended;
+    eventually("the end of the schedule", PATIENCE, ended)
+        .await
+        .unwrap();
+    next.stop().await.unwrap();
+    let fires = sandbox.store.fires(once, 10).await.unwrap();
+    let [fire] = fires.as_slice() else {
+        panic!("{fires:?}")
+    };
+    assert_eq!(fire.scheduled_at.timestamp_millis(), at.timestamp_millis());
+    assert!(
+        fire.planned_at > at + TimeDelta::milliseconds(200),
+        "planned by the dead leader"
+    );
+    assert_eq!(fire.epoch, Some(2));
+    sandbox.assert_audit_clean().await;
+}
+
+pub(crate) async fn p38_planning_goes_on_after_an_error(sandbox: &Sandbox) {
+    let bad = sandbox
+        .register(&NewSchedule::new(
+            "bad",
+            Timing::Cron {
+                expr: "* * * * * *".to_owned(),
+                zone: "UTC".to_owned(),
+            },
+        ))
+        .await;
+    let spoil = "UPDATE schedule SET expr = '5/10 * * * * *'";
+    sandbox.sql(spoil, spoil).await;
+    let good = sandbox.every("good", 1_000).await;
+    let ticker = sandbox
+        .ticker(Options {
+            progress_max: Duration::from_secs(1),
+            ..quick()
+        })
+        .await;
+    sandbox.fired(good, 2).await;
+    let shown = sandbox.schedule(bad).await.fault.unwrap();
+    assert!(shown.contains("5/10"), "{shown}");
+    assert_eq!(ticker.handle.stats().faults, 1);
+
+    // The database fails every plan for a while.
+    sandbox
+        .sql(
+            "ALTER TABLE fire RENAME TO away",
+            "ALTER TABLE fire RENAME TO away",
+        )
+        .await;
+    let down = async || matches!(ticker.handle.ready(), Err(NotReady::Stalled { .. }));
+    eventually("not ready while no plan succeeds", PATIENCE, down)
+        .await
+        .unwrap();
+    assert!(ticker.handle.stats().plan_errors >= 2);
+    sandbox
+        .sql(
+            "ALTER TABLE away RENAME TO fire",
+            "ALTER TABLE away RENAME TO fire",
+        )
+        .await;
+    eventually("ready again", PATIENCE, async || {
+        ticker.handle.ready().is_ok()
+    })
+    .await
+    .unwrap();
+    let before = sandbox.fires(good).await.len();
+    sandbox.fired(good, before + 2).await;
+    ticker.stop().await.unwrap();
+    sandbox
+        .assert_each_instant_fired_once(good, before + 2)
+        .await;
+    assert!(sandbox.fires(bad).await.is_empty());
+}
+
+pub(crate) async fn p57_three_hours_down_is_one_fire_and_one_range(sandbox: &Sandbox) {
+    let schedule = sandbox.every("each-second", 1_000).await;
+    // As if it had been registered three hours ago and no ticker had run since.
+    sandbox
+        .sql(
+            "UPDATE schedule SET anchor = anchor - interval '3 h', cursor = cursor - interval '3 h',
+                 history_from = history_from - interval '3 h'",
+            "UPDATE schedule SET anchor = anchor - 10800000, cursor = cursor - 10800000,
+                 history_from = history_from - 10800000",
+        )
+        .await;
+    let before = sandbox.schedule(schedule).await;
+    let ticker = sandbox.ticker(quick()).await;
+    sandbox.fired(schedule, 4).await;
+    let misfired = ticker.handle.stats().misfired;
+    ticker.stop().await.unwrap();
+
+    let fires = sandbox.fires(schedule).await;
+    let ranges = sandbox.number("SELECT count(*) FROM non_fire").await;
+    let missed = sandbox.number("SELECT max(count) FROM non_fire").await;
+    assert_eq!((ranges, u64::try_from(missed).unwrap()), (1, misfired));
+    // The instants of three hours but one, and those of the seconds since the registration.
+    assert!((10_799..10_830).contains(&missed), "{missed}");
+    assert_eq!(fires[0], before.cursor + TimeDelta::seconds(missed + 1));
+    for (number, fire) in fires.iter().enumerate() {
+        let offset = TimeDelta::seconds(i64::try_from(number).unwrap());
+        assert_eq!(*fire, fires[0] + offset, "then on time, each once");
+    }
+    sandbox.assert_audit_clean().await;
+}
+
+struct CountingWaker(AtomicU64);
+
+impl Waker for CountingWaker {
+    fn wake(&self) {
+        self.0.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+pub(crate) async fn r70_shards_are_planned_together_and_the_waker_is_told(sandbox: &Sandbox) {
+    let waker = Arc::new(CountingWaker(AtomicU64::new(0)));
+    let (store, lease_store) = (sandbox.open().await, sandbox.open().await);
+    let ticker = Ticker::new(store, lease_store, Arc::clone(&waker) as _, quick()).unwrap();
+    let (handle, stop) = (ticker.handle(), CancellationToken::new());
+    let task = tokio::spawn(ticker.run(stop.clone()));
+    let at = sandbox.now().await + TimeDelta::milliseconds(300);
+    let mut new = NewSchedule::new("sharded", Timing::At { at });
+    new.shard_total = 4;
+    let schedule = sandbox.register(&new).await;
+    sandbox.fired(schedule, 1).await;
+    eventually("the signal", PATIENCE, async || {
+        waker.0.load(Ordering::SeqCst) == 1
+    })
+    .await
+    .unwrap();
+    stop.cancel();
+    task.await.unwrap().unwrap();
+
+    let fire = sandbox.store.fires(schedule, 1).await.unwrap().remove(0);
+    assert_eq!(
+        fire.id,
+        bellwether_schemas::ids::fire(schedule, at.timestamp_millis())
+    );
+    let shards = sandbox.store.fire_results(fire.id).await.unwrap();
+    let indices: Vec<_> = shards
+        .iter()
+        .map(|shard| (shard.shard_index, shard.shard_total))
+        .collect();
+    assert_eq!(indices, [(0, 4), (1, 4), (2, 4), (3, 4)]);
+    let outbox = sandbox.number("SELECT count(*) FROM outbox").await;
+    assert_eq!((outbox, handle.stats().executions), (4, 4));
+}
+
+pub(crate) async fn a_large_second_is_planned_in_several_statements(sandbox: &Sandbox) {
+    let at = sandbox.now().await + TimeDelta::milliseconds(1_500);
+    let mut schedules = Vec::new();
+    for number in 0..60 {
+        let mut new = NewSchedule::new(format!("wide-{number}"), Timing::At { at });
+        new.shard_total = 50;
+        schedules.push(sandbox.register(&new).await);
+    }
+    let ticker = sandbox
+        .ticker(Options {
+            due_max: 40,
+            ..quick()
+        })
+        .await;
+    let all = async || sandbox.number("SELECT count(*) FROM execution").await == 3_000;
+    eventually("3,000 executions", PATIENCE, all).await.unwrap();
+    let stats = ticker.handle.stats();
+    assert_eq!(
+        (stats.fires, stats.executions, stats.plan_errors),
+        (60, 3_000, 0)
+    );
+    ticker.stop().await.unwrap();
+    for schedule in schedules {
+        assert_eq!(sandbox.fires(schedule).await.len(), 1);
+    }
+    sandbox.assert_audit_clean().await;
+}

@@ -1,0 +1,209 @@
+//! Sweeps on real databases: what nobody moves on by itself, some ticker does.
+
+use std::time::Duration;
+
+use bellwether_sandbox::eventually;
+use bellwether_schemas::ids;
+use bellwether_schemas::state::{Reason, SessionState, State};
+use bellwether_store::Payload;
+use bellwether_store::executions::{ClaimAnswer, ClaimAsk, NewExecution};
+use bellwether_store::inspect::{ExecutionFilter, ExecutionView};
+use bellwether_store::schedules::{NewSchedule, Timing};
+use bellwether_store::sessions::NewSession;
+use bellwether_ticker::Options;
+use chrono::TimeDelta;
+use uuid::Uuid;
+
+use crate::support::{PATIENCE, Sandbox, quick};
+
+impl Sandbox {
+    async fn session(&self, lease: Duration) -> Uuid {
+        let id = ids::fresh();
+        self.store
+            .open_session(&NewSession {
+                id,
+                name: "worker".to_owned(),
+                host: "here".to_owned(),
+                pid: 1,
+                version: "0".to_owned(),
+                queues: vec!["default".to_owned()],
+                jobs: vec!["sharded".to_owned()],
+                max_concurrent: 4,
+                lease,
+            })
+            .await
+            .unwrap();
+        id
+    }
+
+    async fn session_state(&self, id: Uuid) -> SessionState {
+        let sessions = self.store.sessions(100).await.unwrap();
+        sessions.into_iter().find(|one| one.id == id).unwrap().state
+    }
+
+    async fn executions_of(&self, fire_id: Uuid) -> Vec<ExecutionView> {
+        let filter = ExecutionFilter {
+            fire_id: Some(fire_id),
+            limit: 100,
+            ..Default::default()
+        };
+        self.store.executions(&filter).await.unwrap()
+    }
+
+    /// Claims all shards of the fire at the dispatch that their rows name.
+    async fn claim_all(&self, session: Uuid, fire_id: Uuid) {
+        let asks: Vec<_> = self
+            .executions_of(fire_id)
+            .await
+            .iter()
+            .map(|one| ClaimAsk {
+                execution_id: one.id,
+                dispatch_no: one.dispatch_no,
+                claim_id: ids::token(),
+            })
+            .collect();
+        for answer in self.store.claim(session, &asks).await.unwrap() {
+            assert!(matches!(answer, ClaimAnswer::Claimed(_)), "{answer:?}");
+        }
+    }
+}
+
+pub(crate) async fn p62_a_lost_worker_raises_attempts_and_no_fires(sandbox: &Sandbox) {
+    let ticker = sandbox.ticker(quick()).await;
+    let at = sandbox.now().await + TimeDelta::milliseconds(100);
+    let mut new = NewSchedule::new("sharded", Timing::At { at });
+    new.shard_total = 3;
+    let schedule = sandbox.register(&new).await;
+    sandbox.fired(schedule, 1).await;
+    let fire = sandbox.store.fires(schedule, 1).await.unwrap().remove(0).id;
+
+    // A worker claims all three and is never heard of again.
+    let lost = sandbox.session(Duration::from_millis(800)).await;
+    sandbox.claim_all(lost, fire).await;
+    let taken = async || {
+        sandbox
+            .executions_of(fire)
+            .await
+            .iter()
+            .all(|one| one.state == State::Retrying)
+    };
+    eventually("the work is taken over", PATIENCE, taken)
+        .await
+        .unwrap();
+    assert_eq!(sandbox.session_state(lost).await, SessionState::Lost);
+    for one in sandbox.executions_of(fire).await {
+        assert_eq!((one.reason, one.attempt), (Some(Reason::WorkerLost), 1));
+        assert_eq!(one.dispatch_no, 2, "dispatched again by the same sweep");
+    }
+    let second = sandbox.session(Duration::from_mins(5)).await;
+    sandbox.claim_all(second, fire).await;
+    for one in sandbox.executions_of(fire).await {
+        assert_eq!(
+            (one.state, one.attempt, one.generation),
+            (State::Running, 2, 2)
+        );
+    }
+    assert_eq!(sandbox.fires(schedule).await.len(), 1);
+    let stats = ticker.handle.stats();
+    assert_eq!(
+        (stats.sessions_lost, stats.recovered, stats.fires),
+        (1, 3, 1)
+    );
+    ticker.stop().await.unwrap();
+    sandbox.assert_audit_clean().await;
+}
+
+pub(crate) async fn r43_without_a_worker_an_execution_ends_at_its_start_deadline(
+    sandbox: &Sandbox,
+) {
+    let mut new = NewExecution::new("nobody-serves-it", Payload::json("null"));
+    new.policy.start_deadline = Duration::from_secs(1);
+    let id = sandbox.store.enqueue(&[new]).await.unwrap()[0].execution_id();
+    let ticker = sandbox.ticker(quick()).await;
+    let state = async || {
+        sandbox
+            .store
+            .execution(id)
+            .await
+            .unwrap()
+            .unwrap()
+            .execution
+            .state
+    };
+    eventually("an end", PATIENCE, async || state().await != State::Pending)
+        .await
+        .unwrap();
+    let ended = sandbox
+        .store
+        .execution(id)
+        .await
+        .unwrap()
+        .unwrap()
+        .execution;
+    assert_eq!((ended.state, ended.attempt), (State::Expired, 0));
+    assert!(ended.ended_at.unwrap() >= ended.start_deadline_at);
+    let counted = async || ticker.handle.stats().starts_ended == 1;
+    eventually("it is counted", PATIENCE, counted)
+        .await
+        .unwrap();
+    ticker.stop().await.unwrap();
+}
+
+pub(crate) async fn r69_what_is_due_later_is_dispatched_by_a_standby_too(sandbox: &Sandbox) {
+    let leader = sandbox.ticker(quick()).await;
+    leader.leads().await;
+    let standby = sandbox.ticker(quick()).await;
+    // From here on only the standby sweeps; the lease of the killed one is still in force.
+    let long = "UPDATE lease SET expires_at = ";
+    sandbox
+        .sql(
+            &format!("{long} clock_timestamp() + interval '1 h'"),
+            &format!("{long} CAST(unixepoch('subsec') * 1000 AS INTEGER) + 3600000"),
+        )
+        .await;
+    leader.kill().await;
+    let run_at = sandbox.now().await + TimeDelta::milliseconds(500);
+    let mut new = NewExecution::new("later", Payload::json("null"));
+    new.run_at = Some(run_at);
+    let id = sandbox.store.enqueue(&[new]).await.unwrap()[0].execution_id();
+    assert_eq!(sandbox.number("SELECT count(*) FROM outbox").await, 0);
+    let sent = async || sandbox.number("SELECT count(*) FROM outbox").await == 1;
+    eventually("a dispatch", PATIENCE, sent).await.unwrap();
+    let row = sandbox
+        .store
+        .execution(id)
+        .await
+        .unwrap()
+        .unwrap()
+        .execution;
+    assert!(
+        row.dispatched_at.unwrap() >= row.available_at,
+        "dispatched before it was due"
+    );
+    assert!(!standby.handle.is_leader());
+    standby.stop().await.unwrap();
+}
+
+pub(crate) async fn a_fresh_ticker_declares_no_session_lost_for_one_lease(sandbox: &Sandbox) {
+    let expired = sandbox.session(Duration::from_millis(1)).await;
+    let lease = Duration::from_millis(2_500);
+    let ticker = sandbox
+        .ticker(Options {
+            session_lease: lease,
+            ..quick()
+        })
+        .await;
+    let lives = async || sandbox.session_state(expired).await == SessionState::Live;
+    // The sweep before it has looked by now, several times.
+    ticker.leads().await;
+    tokio::time::sleep(Duration::from_millis(1_500)).await;
+    assert!(
+        lives().await,
+        "declared lost by a process that had not watched it"
+    );
+    eventually("the loss", PATIENCE, async || !lives().await)
+        .await
+        .unwrap();
+    assert_eq!(ticker.handle.stats().sessions_lost, 1);
+    ticker.stop().await.unwrap();
+}

@@ -1,0 +1,230 @@
+//! One batch of claims, asked until it is decided.
+//!
+//! The tokens are chosen before the first ask, so that an ask whose reply was lost can be
+//! repeated: what was claimed under a token answers *claimed* again. Dead letters and
+//! deferrals go the same way, and like claims they are acked only after the ledger has said yes.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bellwether_store::executions::{
+    ClaimAnswer, ClaimAsk, Claimed, DeadLetter, Deferral, Refusal, SubmitAsk,
+};
+use bellwether_store::{self as store, ErrorKind, Store};
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+
+use crate::delivery::{Ask, Wanted};
+use crate::retry::asking_again;
+use crate::session::Session;
+use crate::trouble::Trouble;
+
+/// Most asks of one batch.
+pub(crate) const BATCH_MAX: usize = 256;
+/// Longest wait before an undecided batch is asked again.
+const AGAIN_CAP: Duration = Duration::from_secs(5);
+
+/// A batch, and the session it is asked under.
+#[derive(Debug)]
+pub(crate) struct Batch {
+    pub(crate) session: Arc<Session>,
+    pub(crate) wanted: Vec<Wanted>,
+}
+
+/// The ledger's answer to one ask.
+#[derive(Debug)]
+pub(crate) enum Answer {
+    Claimed(Box<Claimed>),
+    Refused(Refusal),
+    Busy,
+    SessionLost,
+    Deferred,
+    DeadLetter(&'static str),
+    /// The ledger refuses the ask for its own sake; the message is left to its redelivery.
+    Unanswerable,
+}
+
+impl From<ClaimAnswer> for Answer {
+    fn from(answer: ClaimAnswer) -> Self {
+        match answer {
+            ClaimAnswer::Claimed(claimed) => Self::Claimed(claimed),
+            ClaimAnswer::Refused(refusal) => Self::Refused(refusal),
+            ClaimAnswer::Busy => Self::Busy,
+            ClaimAnswer::SessionLost => Self::SessionLost,
+        }
+    }
+}
+
+/// Asks until the ledger has decided; none if the session was lost or the worker gave up
+/// first. `away` is true while the ledger cannot be reached.
+pub(crate) async fn decide(
+    ledger: Arc<dyn Store>,
+    batch: Batch,
+    away: watch::Sender<bool>,
+    give_up: CancellationToken,
+) -> (Batch, Option<Vec<Answer>>) {
+    let mut trouble = Trouble::with("claim");
+    for delay in asking_again(AGAIN_CAP) {
+        match ask(ledger.as_ref(), &batch).await {
+            Ok(answers) => {
+                trouble.over();
+                away.send_replace(false);
+                return (batch, Some(answers));
+            }
+            Err(error) => {
+                if error.kind() == ErrorKind::Unavailable {
+                    away.send_replace(true);
+                }
+                trouble.note(&error);
+            }
+        }
+        tokio::select! {
+            () = batch.session.lost.cancelled() => break,
+            () = give_up.cancelled() => break,
+            () = tokio::time::sleep(delay) => {}
+        }
+    }
+    away.send_replace(false);
+    (batch, None)
+}
+
+/// Asks once; answers stand in the order of the batch. An error is one that may pass.
+async fn ask(ledger: &dyn Store, batch: &Batch) -> store::Result<Vec<Answer>> {
+    let mut answers: Vec<_> = batch.wanted.iter().map(|_| Answer::Busy).collect();
+    let mut sorted = Sorted::default();
+    for (at, wanted) in batch.wanted.iter().enumerate() {
+        match &wanted.ask {
+            Ask::Work(ask) => sorted.work.push((at, ask.clone())),
+            Ask::Submit(ask) => sorted.submitted.push((at, ask.as_ref().clone())),
+            Ask::Defer(deferral) => sorted.deferrals.push((at, deferral.clone())),
+            Ask::DeadLetter(letter) => answers[at] = bury(ledger, letter).await?,
+        }
+    }
+    let mut put = |ats: Vec<usize>, all: Vec<Answer>| {
+        for (at, answer) in ats.into_iter().zip(all) {
+            answers[at] = answer;
+        }
+    };
+    let (ats, asks): (Vec<_>, Vec<_>) = sorted.deferrals.into_iter().unzip();
+    put(ats, defer(ledger, &asks).await?);
+    let (ats, asks): (Vec<_>, Vec<_>) = sorted.work.into_iter().unzip();
+    put(ats, claim(ledger, batch, &asks).await?);
+    let (ats, asks): (Vec<_>, Vec<_>) = sorted.submitted.into_iter().unzip();
+    put(ats, claim_submitted(ledger, batch, &asks).await?);
+    Ok(answers)
+}
+
+#[derive(Default)]
+struct Sorted {
+    work: Vec<(usize, ClaimAsk)>,
+    submitted: Vec<(usize, SubmitAsk)>,
+    deferrals: Vec<(usize, Deferral)>,
+}
+
+async fn claim(ledger: &dyn Store, batch: &Batch, asks: &[ClaimAsk]) -> store::Result<Vec<Answer>> {
+    if asks.is_empty() {
+        return Ok(Vec::new());
+    }
+    match ledger.claim(batch.session.id, asks).await {
+        Ok(answers) => Ok(answers.into_iter().map(Answer::from).collect()),
+        Err(error) if error.is_transient() => Err(error),
+        Err(_) => {
+            // One ask must not stop the others.
+            let mut answers = Vec::with_capacity(asks.len());
+            for ask in asks {
+                let one = ledger
+                    .claim(batch.session.id, std::slice::from_ref(ask))
+                    .await;
+                answers.push(match one {
+                    Err(error) if error.is_transient() => return Err(error),
+                    Err(error) => {
+                        tracing::error!(execution_id = %ask.execution_id, %error, "failed to claim");
+                        Answer::Unanswerable
+                    }
+                    Ok(mut one) => one.pop().map_or(Answer::Busy, Answer::from),
+                });
+            }
+            Ok(answers)
+        }
+    }
+}
+
+async fn claim_submitted(
+    ledger: &dyn Store,
+    batch: &Batch,
+    asks: &[SubmitAsk],
+) -> store::Result<Vec<Answer>> {
+    if asks.is_empty() {
+        return Ok(Vec::new());
+    }
+    match ledger.claim_submitted(batch.session.id, asks).await {
+        Ok(answers) => Ok(answers.into_iter().map(Answer::from).collect()),
+        Err(error) if error.is_transient() => Err(error),
+        Err(_) => {
+            let mut answers = Vec::with_capacity(asks.len());
+            for ask in asks {
+                let one = ledger
+                    .claim_submitted(batch.session.id, std::slice::from_ref(ask))
+                    .await;
+                answers.push(match one {
+                    Err(error) if error.is_transient() => return Err(error),
+                    // What the ledger refuses about a client's message it will always refuse.
+                    Err(error) if error.kind() == ErrorKind::Invalid => {
+                        bury(ledger, &refused_letter(ask, &error)).await?
+                    }
+                    Err(error) => {
+                        tracing::error!(job = ask.job, key = ask.key, %error, "failed to claim a submitted message");
+                        Answer::Unanswerable
+                    }
+                    Ok(mut one) => one.pop().map_or(Answer::Busy, Answer::from),
+                });
+            }
+            Ok(answers)
+        }
+    }
+}
+
+fn refused_letter(ask: &SubmitAsk, error: &store::Error) -> DeadLetter {
+    DeadLetter {
+        job: ask.job.clone(),
+        queue: ask.queue.clone(),
+        key: ask.key.clone(),
+        reason: "bad_header",
+        detail: error.to_string(),
+        payload: ask.payload.bytes.clone(),
+    }
+}
+
+async fn bury(ledger: &dyn Store, letter: &DeadLetter) -> store::Result<Answer> {
+    match ledger.record_dead_letter(letter).await {
+        Ok(()) => {
+            tracing::warn!(
+                job = letter.job,
+                key = letter.key,
+                reason = letter.reason,
+                detail = letter.detail,
+                "dead letter",
+            );
+            Ok(Answer::DeadLetter(letter.reason))
+        }
+        Err(error) if error.is_transient() => Err(error),
+        Err(error) => {
+            tracing::error!(job = letter.job, key = letter.key, %error, "failed to record a dead letter");
+            Ok(Answer::Unanswerable)
+        }
+    }
+}
+
+async fn defer(ledger: &dyn Store, deferrals: &[Deferral]) -> store::Result<Vec<Answer>> {
+    if deferrals.is_empty() {
+        return Ok(Vec::new());
+    }
+    match ledger.defer(deferrals).await {
+        Ok(()) => Ok(deferrals.iter().map(|_| Answer::Deferred).collect()),
+        Err(error) if error.is_transient() => Err(error),
+        Err(error) => {
+            tracing::error!(%error, "failed to hand back executions of unknown jobs");
+            Ok(deferrals.iter().map(|_| Answer::Unanswerable).collect())
+        }
+    }
+}

@@ -1,0 +1,248 @@
+//! Results on their way into the ledger: one bounded queue, one task, batches.
+//!
+//! A result is sent until the ledger has decided: accepted, or fenced because the claim is
+//! another's by then. While results pile up the worker takes no new work: see [`Commits::is_full`].
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bellwether_store::executions::{Commit, Committed, Outcome};
+use bellwether_store::{self as store, Store};
+use tokio::sync::{mpsc, watch};
+use tokio_util::sync::CancellationToken;
+use uuid::Uuid;
+
+use crate::claims::Known;
+use crate::clock;
+use crate::retry::asking_again;
+use crate::stats::Counted;
+use crate::trouble::Trouble;
+
+/// Most results of one batch.
+const BATCH_MAX: usize = 256;
+/// The queue; a task whose result does not fit waits, without a slot.
+const QUEUE_MAX: usize = 1_024;
+/// From this many on no new work is taken …
+const HIGH: usize = 512;
+/// … until so many are left.
+const LOW: usize = 256;
+const AGAIN_CAP: Duration = Duration::from_secs(5);
+
+const _: () = assert!(LOW < HIGH && HIGH <= QUEUE_MAX);
+
+/// A result.
+#[derive(Debug)]
+pub(crate) struct Finished {
+    pub(crate) job: String,
+    pub(crate) execution_id: Uuid,
+    pub(crate) claim_id: Uuid,
+    pub(crate) generation: i64,
+    /// Boot time of the handler's start; none = it never started.
+    pub(crate) started: Option<Duration>,
+    pub(crate) outcome: Outcome,
+    /// Held, not read: keeps the claim known until the result is decided.
+    #[expect(dead_code, reason = "a guard")]
+    pub(crate) known: Option<Known>,
+}
+
+impl Finished {
+    fn commit(&self) -> Commit {
+        let now = clock::boot();
+        Commit {
+            execution_id: self.execution_id,
+            claim_id: self.claim_id,
+            generation: self.generation,
+            started_ago: self.started.map(|started| now.saturating_sub(started)),
+            outcome: self.outcome.clone(),
+        }
+    }
+}
+
+/// Where results go. Cheap to clone.
+#[derive(Debug, Clone)]
+pub(crate) struct Commits {
+    queue: mpsc::Sender<Finished>,
+    /// Results sent here and not decided yet.
+    pending: Arc<watch::Sender<usize>>,
+}
+
+impl Commits {
+    /// The queue, and the task that empties it.
+    pub(crate) fn new(
+        ledger: Arc<dyn Store>,
+        counted: Counted,
+        pending: Arc<watch::Sender<usize>>,
+    ) -> (Self, Committer) {
+        let (queue, results) = mpsc::channel(QUEUE_MAX);
+        let committer = Committer {
+            ledger,
+            counted,
+            results,
+            pending: Arc::clone(&pending),
+        };
+        (Self { queue, pending }, committer)
+    }
+
+    /// Hands a result over; waits while the queue is full.
+    pub(crate) async fn send(&self, finished: Finished) {
+        self.pending.send_modify(|pending| *pending += 1);
+        if let Err(mpsc::error::SendError(finished)) = self.queue.send(finished).await {
+            // Only after the worker has given up: the session's end hands the work on.
+            tracing::warn!(execution_id = %finished.execution_id, "result came after the worker's end");
+            self.pending.send_modify(|pending| *pending -= 1);
+        }
+    }
+
+    pub(crate) fn pending(&self) -> usize {
+        *self.pending.borrow()
+    }
+
+    pub(crate) fn watch(&self) -> watch::Receiver<usize> {
+        self.pending.subscribe()
+    }
+
+    /// Whether new work must wait. `was` is the last answer: between the two marks it stands.
+    pub(crate) fn is_full(&self, was: bool) -> bool {
+        let pending = self.pending();
+        pending >= HIGH || (was && pending > LOW)
+    }
+}
+
+/// Empties the queue.
+pub(crate) struct Committer {
+    ledger: Arc<dyn Store>,
+    counted: Counted,
+    results: mpsc::Receiver<Finished>,
+    pending: Arc<watch::Sender<usize>>,
+}
+
+impl Committer {
+    /// Commits until `flush` and everything sent before it is decided, or until `give_up`.
+    pub(crate) async fn run(mut self, flush: CancellationToken, give_up: CancellationToken) {
+        let mut batch = Vec::with_capacity(BATCH_MAX);
+        loop {
+            let received = tokio::select! {
+                biased;
+                () = give_up.cancelled() => break,
+                received = self.results.recv_many(&mut batch, BATCH_MAX) => received,
+                () = flush.cancelled(), if !self.results.is_closed() => {
+                    self.results.close();
+                    continue;
+                }
+            };
+            if received == 0 {
+                return;
+            }
+            if !self.settle(&batch, &give_up).await {
+                break;
+            }
+            batch.clear();
+            self.pending.send_modify(|pending| *pending -= received);
+        }
+        let left = *self.pending.borrow();
+        if left > 0 {
+            tracing::warn!(
+                results = left,
+                "giving up results: their executions are taken over"
+            );
+        }
+    }
+
+    /// Sends a batch until it is decided. False if the worker gave up first.
+    async fn settle(&self, batch: &[Finished], give_up: &CancellationToken) -> bool {
+        let mut trouble = Trouble::with("commit results");
+        for delay in asking_again(AGAIN_CAP) {
+            match self.send(batch).await {
+                Ok(()) => {
+                    trouble.over();
+                    return true;
+                }
+                Err(error) => trouble.note(&error),
+            }
+            tokio::select! {
+                () = give_up.cancelled() => return false,
+                () = tokio::time::sleep(delay) => {}
+            }
+        }
+        false
+    }
+
+    async fn send(&self, batch: &[Finished]) -> store::Result<()> {
+        let commits: Vec<_> = batch.iter().map(Finished::commit).collect();
+        match self.ledger.commit(&commits).await {
+            Ok(answers) => {
+                for (finished, answer) in batch.iter().zip(answers) {
+                    self.note(finished, answer);
+                }
+                Ok(())
+            }
+            Err(error) if error.is_transient() => Err(error),
+            Err(_) => self.send_one_by_one(batch, &commits).await,
+        }
+    }
+
+    /// One result must not stop the others. A repeat of one that was accepted is accepted,
+    /// and counted, again: rare enough.
+    async fn send_one_by_one(&self, batch: &[Finished], commits: &[Commit]) -> store::Result<()> {
+        for (finished, commit) in batch.iter().zip(commits) {
+            match self.ledger.commit(std::slice::from_ref(commit)).await {
+                Ok(answers) => {
+                    for answer in answers {
+                        self.note(finished, answer);
+                    }
+                }
+                Err(error) if error.is_transient() => return Err(error),
+                Err(error) => {
+                    self.counted.unstorable();
+                    tracing::error!(
+                        execution_id = %finished.execution_id,
+                        job = finished.job,
+                        %error,
+                        "failed to commit a result: its execution ends at its deadline",
+                    );
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn note(&self, finished: &Finished, answer: Committed) {
+        match answer {
+            Committed::Accepted(state) => {
+                self.counted
+                    .committed(&finished.job, finished.outcome.as_str(), state);
+            }
+            Committed::Fenced { state, generation } => {
+                self.counted.fenced(&finished.job);
+                tracing::warn!(
+                    execution_id = %finished.execution_id,
+                    job = finished.job,
+                    outcome = finished.outcome.as_str(),
+                    ours = finished.generation,
+                    %state,
+                    generation,
+                    "result refused: the execution is another's by now",
+                );
+            }
+            Committed::Gone => {
+                self.counted.fenced(&finished.job);
+                tracing::warn!(
+                    execution_id = %finished.execution_id,
+                    job = finished.job,
+                    "result refused: the ledger has no such execution",
+                );
+            }
+        }
+    }
+}
+
+/// Releases what `session_rows` says runs here and this process does not know.
+pub(crate) fn release(execution_id: Uuid, claim_id: Uuid, generation: i64) -> Commit {
+    Commit {
+        execution_id,
+        claim_id,
+        generation,
+        started_ago: None,
+        outcome: Outcome::Release,
+    }
+}

@@ -1,0 +1,323 @@
+//! Jobs: named handlers, and the schedules that stand beside them in code.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bellwether_schemas::limits::{PAYLOAD_MAX, SHARD_TOTAL_MAX};
+use bellwether_schemas::names::{self, NameError};
+use bellwether_schemas::state::{OnLost, Priority};
+use bellwether_schemas::subject::DEFAULT_QUEUE;
+use bellwether_store::Payload;
+use bellwether_store::schedules::{NewSchedule, Origin, Policy, Timing};
+use bellwether_time::{Cron, PERIOD_MAX, PERIOD_MIN, Rejected};
+
+use crate::handler::{Call, Handler, Shaped};
+use crate::outcome::Failure;
+
+/// A named handler. Made by `#[job]`, or by [`Job::new`] for closures and for names that are
+/// not known at compile time.
+#[derive(Clone)]
+pub struct Job {
+    pub(crate) name: String,
+    pub(crate) queue: String,
+    pub(crate) policy: Policy,
+    pub(crate) handler: Arc<dyn Call>,
+    priority: Priority,
+    shards: u32,
+    when: Option<When>,
+    payload: Option<String>,
+}
+
+#[derive(Debug, Clone)]
+enum When {
+    Cron { expr: String, zone: String },
+    Every(Duration),
+}
+
+/// Why a job cannot be registered.
+#[derive(Debug, thiserror::Error)]
+pub enum JobError {
+    /// Its name or queue keeps not to the alphabet.
+    #[error(transparent)]
+    Name(#[from] NameError),
+    /// Its cron expression, zone or interval is refused.
+    #[error("its schedule is refused: {0}")]
+    Schedule(#[from] Rejected),
+    /// A number or duration is out of bounds.
+    #[error("its {option} is out of bounds: use {bounds}")]
+    OutOfBounds {
+        /// The option.
+        option: &'static str,
+        /// What may be written.
+        bounds: &'static str,
+    },
+    /// The payload of its schedule does not decode into the handler's type.
+    #[error(
+        "the payload {payload} of its schedule does not decode into its handler's type ({error}): \
+         write payload = r#\"…\"#, or take an `Option`"
+    )]
+    Payload {
+        /// The payload.
+        payload: String,
+        /// What the decoder says.
+        error: String,
+    },
+}
+
+impl Job {
+    /// A job that fires only when it is submitted, enqueued or triggered, with the default
+    /// queue and policy.
+    pub fn new<A: 'static>(name: impl Into<String>, handler: impl Handler<A>) -> Self {
+        Self {
+            name: name.into(),
+            queue: DEFAULT_QUEUE.to_owned(),
+            policy: Policy::default(),
+            handler: Arc::new(Shaped::<_, A>::new(handler)),
+            priority: Priority::Normal,
+            shards: 1,
+            when: None,
+            payload: None,
+        }
+    }
+
+    /// Fires by a cron expression in an IANA zone. The worker's start inserts a schedule of
+    /// the job's name unless a live one has it, and never changes one.
+    #[must_use]
+    pub fn cron(mut self, expr: impl Into<String>, zone: impl Into<String>) -> Self {
+        self.when = Some(When::Cron {
+            expr: expr.into(),
+            zone: zone.into(),
+        });
+        self
+    }
+
+    /// Fires every `period` (at least 1 s), counted from the insertion of the schedule.
+    #[must_use]
+    pub fn every(mut self, period: Duration) -> Self {
+        self.when = Some(When::Every(period));
+        self
+    }
+
+    /// Shards of each fire of its schedule, 1 to 1,000. Default 1.
+    #[must_use]
+    pub fn shards(mut self, shards: u32) -> Self {
+        self.shards = shards;
+        self
+    }
+
+    /// JSON that each fire of its schedule hands to the handler. Default `null`.
+    #[must_use]
+    pub fn payload(mut self, json: impl Into<String>) -> Self {
+        self.payload = Some(json.into());
+        self
+    }
+
+    /// The queue of its fires; a worker serves the queues of its jobs. Default `default`.
+    #[must_use]
+    pub fn queue(mut self, queue: impl Into<String>) -> Self {
+        self.queue = queue.into();
+        self
+    }
+
+    /// The lane of the fires of its schedule. Default `normal`.
+    #[must_use]
+    pub fn priority(mut self, priority: Priority) -> Self {
+        self.priority = priority;
+        self
+    }
+
+    /// Time an attempt may run. Default 5 min.
+    #[must_use]
+    pub fn timeout(mut self, timeout: Duration) -> Self {
+        self.policy.timeout = timeout;
+        self
+    }
+
+    /// Most charged attempts. Default 5.
+    #[must_use]
+    pub fn max_attempts(mut self, max_attempts: u32) -> Self {
+        self.policy.max_attempts = max_attempts;
+        self
+    }
+
+    /// Not started this long after due: expired. Default 24 h.
+    #[must_use]
+    pub fn start_deadline(mut self, after_due: Duration) -> Self {
+        self.policy.start_deadline = after_due;
+        self
+    }
+
+    /// What happens to an attempt whose worker was lost. Default: another attempt.
+    #[must_use]
+    pub fn on_lost(mut self, on_lost: OnLost) -> Self {
+        self.policy.on_lost = on_lost;
+        self
+    }
+
+    /// The job's name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Checks everything that can be checked without a ledger, and answers the schedule to
+    /// be inserted, if the job has one.
+    pub(crate) fn check(&self) -> Result<Option<NewSchedule>, JobError> {
+        names::check("job", &self.name)?;
+        names::check("queue", &self.queue)?;
+        bounded(
+            "number of shards",
+            "1 to 1,000",
+            (1..=SHARD_TOTAL_MAX).contains(&self.shards),
+        )?;
+        bounded("max_attempts", "1 or more", self.policy.max_attempts >= 1)?;
+        let span = PERIOD_MIN..=PERIOD_MAX;
+        bounded(
+            "timeout",
+            "1 s to 36,525 days",
+            span.contains(&self.policy.timeout),
+        )?;
+        bounded(
+            "start_deadline",
+            "1 s to 36,525 days",
+            span.contains(&self.policy.start_deadline),
+        )?;
+        let Some(when) = &self.when else {
+            return Ok(None);
+        };
+        let payload = Payload::json(self.payload.as_deref().unwrap_or("null"));
+        bounded(
+            "payload",
+            "at most 256 KiB",
+            payload.bytes.len() <= PAYLOAD_MAX,
+        )?;
+        if let Err(Failure::BadPayload(error) | Failure::Error(error)) =
+            self.handler.check(&payload)
+        {
+            let payload = self.payload.clone().unwrap_or_else(|| "null".to_owned());
+            return Err(JobError::Payload { payload, error });
+        }
+        let mut schedule = NewSchedule::new(&self.name, timing(when)?);
+        schedule.queue.clone_from(&self.queue);
+        schedule.priority = self.priority;
+        schedule.payload = payload;
+        schedule.shard_total = self.shards;
+        schedule.policy = self.policy.clone();
+        schedule.origin = Origin::Code;
+        Ok(Some(schedule))
+    }
+}
+
+fn bounded(option: &'static str, bounds: &'static str, fits: bool) -> Result<(), JobError> {
+    if fits {
+        Ok(())
+    } else {
+        Err(JobError::OutOfBounds { option, bounds })
+    }
+}
+
+fn timing(when: &When) -> Result<Timing, JobError> {
+    match when {
+        When::Cron { expr, zone } => {
+            let cron = Cron::parse(expr, zone)?;
+            Ok(Timing::Cron {
+                expr: cron.canonical().to_owned(),
+                zone: zone.clone(),
+            })
+        }
+        When::Every(period) => {
+            bounded(
+                "interval",
+                "1 s to 36,525 days",
+                (PERIOD_MIN..=PERIOD_MAX).contains(period),
+            )?;
+            let period_ms = i64::try_from(period.as_millis()).unwrap_or(i64::MAX);
+            Ok(Timing::Every {
+                period_ms,
+                anchor: None,
+            })
+        }
+    }
+}
+
+impl fmt::Debug for Job {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Job")
+            .field("name", &self.name)
+            .field("queue", &self.queue)
+            .field("when", &self.when)
+            .field("shards", &self.shards)
+            .field("policy", &self.policy)
+            .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "tests")]
+mod tests {
+    use super::*;
+    use crate::{Context, Outcome};
+
+    #[derive(serde::Deserialize)]
+    struct Report {
+        region: String,
+    }
+
+    async fn report(_ctx: Context, report: Report) -> Result<Outcome, String> {
+        Ok(Outcome::cancel(report.region))
+    }
+
+    #[test]
+    fn a_handler_may_have_any_of_the_four_shapes() {
+        let jobs = [
+            Job::new("none", async || Ok::<_, String>(())),
+            Job::new("context", async |ctx: Context| {
+                Ok::<_, String>(ctx.attempt())
+            }),
+            Job::new("payload", async |region: Option<String>| {
+                Ok::<_, String>(region)
+            }),
+            Job::new("both", report),
+        ];
+        for job in jobs {
+            assert!(job.check().unwrap().is_none(), "{}", job.name());
+        }
+    }
+
+    #[test]
+    fn r66_one_declaration_gives_the_schedule() {
+        let job = Job::new("nightly-report", report)
+            .cron("0 0 2 * * *", "Asia/Shanghai")
+            .shards(4)
+            .payload(r#"{"region":"eu"}"#)
+            .queue("reports")
+            .max_attempts(3);
+        let schedule = job.check().unwrap().unwrap();
+        assert_eq!(
+            (schedule.name.as_str(), schedule.queue.as_str()),
+            ("nightly-report", "reports")
+        );
+        assert_eq!((schedule.shard_total, schedule.policy.max_attempts), (4, 3));
+        assert_eq!(schedule.origin, Origin::Code);
+        assert!(
+            Job::new("api-only", report).check().unwrap().is_none(),
+            "no cron: no schedule"
+        );
+    }
+
+    #[test]
+    fn what_cannot_work_is_refused_with_a_remedy() {
+        let said = |job: Job| job.check().unwrap_err().to_string();
+        let every = Duration::from_secs(20);
+        assert!(said(Job::new("a.b", report)).contains("A-Z a-z 0-9 _ -"));
+        assert!(said(Job::new("j", report).every(every)).contains("take an `Option`"));
+        assert!(
+            said(Job::new("j", report).cron("5/10 * * * *", "UTC")).contains("does not decode")
+        );
+        let no_args = || Job::new("j", async || Ok::<_, String>(()));
+        assert!(said(no_args().cron("5/10 * * * *", "UTC")).contains("write 5-59/10"));
+        assert!(said(no_args().every(Duration::from_millis(10))).contains("interval"));
+        assert!(said(no_args().shards(0)).contains("1 to 1,000"));
+        assert!(said(no_args().timeout(Duration::ZERO)).contains("timeout"));
+    }
+}

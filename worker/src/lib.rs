@@ -1,0 +1,84 @@
+//! The SDK that worker programs link.
+//!
+//! ```no_run
+//! use bellwether_worker::{Context, Outcome, Worker, job};
+//!
+//! #[derive(serde::Deserialize)]
+//! struct Report {
+//!     region: String,
+//! }
+//!
+//! /// Fires at 02:00 in Shanghai; four shards share the work.
+//! #[job(name = "nightly-report", cron = "0 0 2 * * *", tz = "Asia/Shanghai", shards = 4,
+//!       payload = r#"{"region":"eu"}"#, timeout = "10m", max_attempts = 3)]
+//! async fn nightly_report(ctx: Context, report: Report) -> Result<Outcome, std::io::Error> {
+//!     let lines = count_lines(&report.region, ctx.shard_index(), ctx.shard_total()).await?;
+//!     Ok(Outcome::Complete(lines.into()))
+//! }
+//! # async fn count_lines(_: &str, _: u32, _: u32) -> Result<u64, std::io::Error> { Ok(1) }
+//!
+//! #[tokio::main]
+//! async fn main() -> Result<(), bellwether_worker::Error> {
+//!     Worker::builder().from_env().register(nightly_report::job()).run().await
+//! }
+//! ```
+//!
+//! # What a worker does with a message
+//!
+//! A message is only a wake-up; the row in SQL is the truth.
+//!
+//! 1. `pull`, `lane`: asks the broker for as many messages as there is room for (`capacity`).
+//! 2. `delivery`, `submit`: reads what the ledger is to be asked.
+//! 3. `feed`, `claim`: claims in the ledger, and acks only what was answered definitely.
+//! 4. `run`: calls the handler with a [`Context`]; deadline, cancellation, panics.
+//! 5. `commit`: sends the results, fenced by the claim.
+//!
+//! Beside that, `session` keeps the worker's lease from a thread of its own, and `reconcile`
+//! gives back what the ledger holds for this worker and it does not know. `worker` starts and
+//! stops it all.
+//!
+//! # How to add an outcome
+//!
+//! A variant of [`Outcome`] here and of `Outcome` in `bellwether-store`, which says what the
+//! ledger makes of it; `run::Verdict` translates; `stats` has its word.
+
+mod broker;
+mod builder;
+mod capacity;
+mod claim;
+mod claims;
+mod clock;
+mod commit;
+mod context;
+mod delivery;
+mod error;
+mod feed;
+mod handler;
+mod job;
+mod lane;
+mod outcome;
+mod pull;
+mod reconcile;
+mod retry;
+mod run;
+mod session;
+mod stats;
+mod submit;
+mod trouble;
+mod worker;
+
+pub use bellwether_schemas::state::{OnLost, Priority, Trigger};
+pub use bellwether_schemas::trace::TraceContext;
+pub use bellwether_store as store;
+pub use bellwether_worker_macros::job;
+pub use tokio_util::sync::CancellationToken;
+
+pub use builder::{Builder, Nats};
+pub use context::Context;
+pub use error::Error;
+pub use handler::{Argument, Handler, HandlerFuture};
+pub use job::{Job, JobError};
+pub use outcome::{BoxError, Completion, Failure, HandlerResult, Outcome, OutputError, SNOOZE_MIN};
+pub use session::Lease;
+pub use stats::Stats;
+pub use worker::{Handle, Worker};

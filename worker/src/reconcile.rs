@@ -1,0 +1,68 @@
+//! What the ledger says this session runs, against what this process knows.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bellwether_store::{self as store, Store};
+use tokio::time::sleep;
+
+use crate::claims::Claims;
+use crate::clock;
+use crate::commit::release;
+use crate::retry::between;
+use crate::session::{Keeper, Session};
+
+/// Time between two looks, give or take a fifth.
+const EVERY: Duration = Duration::from_secs(10);
+/// A claim younger than this may be on its way to us.
+const SETTLED: Duration = Duration::from_secs(5);
+/// When looking has failed for so long while the session lives, another session begins.
+const FAILING_MAX: Duration = Duration::from_secs(30);
+
+/// Looks for ever; to be dropped.
+pub(crate) async fn run(ledger: Arc<dyn Store>, keeper: Arc<Keeper>, claims: Claims) {
+    let mut failing_since: Option<Duration> = None;
+    loop {
+        sleep(between(EVERY * 4 / 5, EVERY * 6 / 5)).await;
+        let Some(session) = keeper.current.borrow().clone() else {
+            continue;
+        };
+        match reconcile(ledger.as_ref(), &session, &claims).await {
+            Ok(released) => {
+                failing_since = None;
+                if released > 0 {
+                    tracing::warn!(
+                        released,
+                        "released executions that the ledger held for this worker and it does not know"
+                    );
+                }
+            }
+            Err(error) => {
+                let now = clock::boot();
+                let since = *failing_since.get_or_insert(now);
+                tracing::debug!(%error, "failed to compare running executions with the ledger");
+                if now.saturating_sub(since) >= FAILING_MAX {
+                    failing_since = None;
+                    keeper.replace();
+                }
+            }
+        }
+    }
+}
+
+async fn reconcile(ledger: &dyn Store, session: &Session, claims: &Claims) -> store::Result<usize> {
+    // Known before or after: a claim may be decided, or begin, while the ledger answers.
+    let before = claims.snapshot();
+    let orphans: Vec<_> = ledger
+        .running_of(session.id)
+        .await?
+        .into_iter()
+        .filter(|row| row.claimed_ago >= SETTLED)
+        .filter(|row| !before.contains(&row.claim_id) && !claims.contains(row.claim_id))
+        .map(|row| release(row.execution_id, row.claim_id, row.generation))
+        .collect();
+    if !orphans.is_empty() {
+        ledger.commit(&orphans).await?;
+    }
+    Ok(orphans.len())
+}

@@ -1,0 +1,453 @@
+//! The worker's life in the ledger: one lease, renewed from a thread of its own.
+//!
+//! The thread has its own runtime and its own connection, so that neither a handler that
+//! blocks every thread of the user's runtime nor a busy pool can stop the renewal. It stops
+//! by itself when the user's runtime has answered no probe for two minutes: a process that
+//! is stuck for good must not hold its work for ever.
+//!
+//! A session goes one way, from live to lost to closed; after a loss the thread opens another.
+//! What this process may do follows from its own boot clock, counted from *before* the last
+//! good renewal was sent: see [`Lease`].
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use bellwether_schemas::ids;
+use bellwether_store::sessions::{NewSession, SessionClosed, SessionRenewed};
+use bellwether_store::{self as store, Store};
+use tokio::sync::{Notify, watch};
+use tokio::time::{sleep, timeout};
+use tokio_util::sync::CancellationToken;
+use uuid::Uuid;
+
+use crate::clock;
+use crate::error::Error;
+use crate::retry::{asking_again, between};
+use crate::stats::Counted;
+use crate::trouble::Trouble;
+
+/// A call that takes longer counts as unanswered; its connection is replaced.
+const CALL: Duration = Duration::from_secs(3);
+/// The session's own statements give up before that.
+const STATEMENT: Duration = Duration::from_secs(2);
+/// After a failed renewal the next one follows about this soon.
+const AGAIN: Duration = Duration::from_secs(1);
+/// Longest wait between tries to open a session.
+const OPEN_CAP: Duration = Duration::from_secs(5);
+/// The user's runtime has this long to answer a probe.
+const PROBE: Duration = Duration::from_mins(2);
+
+/// How a session lives. The defaults fit together and need no tuning; tests shorten them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Lease {
+    /// The ledger declares the session lost when it was not renewed for this long. Default 9 s.
+    pub ttl: Duration,
+    /// Time between renewals. Default 3 s.
+    pub renew_every: Duration,
+    /// Without a confirmed renewal for this long, nothing is claimed and nothing started.
+    /// Default 7 s.
+    pub fence_after: Duration,
+    /// Without any answer for this long, handlers are cancelled. Default 18 s.
+    pub cancel_after: Duration,
+}
+
+impl Default for Lease {
+    fn default() -> Self {
+        Self {
+            ttl: Duration::from_secs(9),
+            renew_every: Duration::from_secs(3),
+            fence_after: Duration::from_secs(7),
+            cancel_after: Duration::from_secs(18),
+        }
+    }
+}
+
+impl Lease {
+    pub(crate) fn check(&self) -> Result<(), Error> {
+        let ordered = Duration::ZERO < self.renew_every
+            && self.renew_every * 2 <= self.fence_after
+            && self.fence_after < self.ttl
+            && self.ttl <= self.cancel_after;
+        if ordered {
+            return Ok(());
+        }
+        Err(Error::OutOfBounds {
+            option: "lease",
+            bounds: "use 0 < 2 × renew_every ≤ fence_after < ttl ≤ cancel_after",
+        })
+    }
+}
+
+/// A session as the rest of the worker sees it.
+#[derive(Debug)]
+pub(crate) struct Session {
+    pub(crate) id: Uuid,
+    /// The ledger has taken it away; it never comes back.
+    pub(crate) lost: CancellationToken,
+    /// Handlers of this session should stop: it is lost, the ledger is silent, or the worker
+    /// stops.
+    pub(crate) handlers: CancellationToken,
+    /// Boot time, in milliseconds, before the last good renewal was sent.
+    confirmed: AtomicU64,
+    fence_after: Duration,
+}
+
+impl Session {
+    fn new(
+        id: Uuid,
+        confirmed: Duration,
+        fence_after: Duration,
+        stop_now: &CancellationToken,
+    ) -> Self {
+        Self {
+            id,
+            lost: CancellationToken::new(),
+            handlers: stop_now.child_token(),
+            confirmed: AtomicU64::new(millis(confirmed)),
+            fence_after,
+        }
+    }
+
+    /// Whether something may be claimed or started under it now.
+    pub(crate) fn is_trusted(&self) -> bool {
+        !self.handlers.is_cancelled() && self.silent_for() < self.fence_after
+    }
+
+    fn silent_for(&self) -> Duration {
+        clock::boot().saturating_sub(Duration::from_millis(
+            self.confirmed.load(Ordering::Acquire),
+        ))
+    }
+
+    fn confirm(&self, sent: Duration) {
+        self.confirmed.store(millis(sent), Ordering::Release);
+    }
+
+    fn lose(&self) {
+        self.lost.cancel();
+        self.handlers.cancel();
+    }
+}
+
+fn millis(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// The session thread, from outside. Dropping it ends the session.
+#[derive(Debug)]
+pub(crate) struct Keeper {
+    /// The session to work under; none while there is none.
+    pub(crate) current: watch::Receiver<Option<Arc<Session>>>,
+    wishes: Arc<Wishes>,
+    ended: watch::Receiver<()>,
+}
+
+#[derive(Debug, Default)]
+struct Wishes {
+    /// Renew now: somebody was told that the session is lost.
+    look: Notify,
+    /// End this session and open another.
+    replace: Notify,
+    /// Close it and end.
+    stop: CancellationToken,
+    /// When the user's runtime last answered, in milliseconds of boot time.
+    answered: AtomicU64,
+}
+
+impl Keeper {
+    /// Starts the thread; the session appears in [`current`](Self::current). `like` gives
+    /// everything but its id.
+    pub(crate) fn spawn(
+        database: &store::Options,
+        lease: Lease,
+        like: NewSession,
+        stop_now: CancellationToken,
+        counted: Counted,
+    ) -> Result<Self, Error> {
+        let failed = |source| Error::System {
+            what: "start the session thread",
+            source,
+        };
+        let mut database = database.clone();
+        database.connections_max = 1;
+        database.statement_timeout = STATEMENT;
+        database.lock_timeout = STATEMENT;
+        let (publish, current) = watch::channel(None);
+        let (alive, ended) = watch::channel(());
+        let wishes = Arc::new(Wishes::default());
+        let thread = Thread {
+            database,
+            lease,
+            like,
+            stop_now,
+            counted,
+            publish,
+            wishes: Arc::clone(&wishes),
+        };
+        thread
+            .wishes
+            .answered
+            .store(millis(clock::boot()), Ordering::Relaxed);
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .map_err(failed)?;
+        std::thread::Builder::new()
+            .name("bellwether-session".to_owned())
+            .spawn(move || {
+                runtime.block_on(thread.run());
+                drop(alive);
+            })
+            .map_err(failed)?;
+        Ok(Self {
+            current,
+            wishes,
+            ended,
+        })
+    }
+
+    /// Answers the thread's probe; to be called from the user's runtime every second.
+    pub(crate) fn answer_probe(&self) {
+        self.wishes
+            .answered
+            .store(millis(clock::boot()), Ordering::Relaxed);
+    }
+
+    /// Somebody was told that the session is lost: ask now.
+    pub(crate) fn look(&self) {
+        self.wishes.look.notify_one();
+    }
+
+    /// Give the session up for another.
+    pub(crate) fn replace(&self) {
+        self.wishes.replace.notify_one();
+    }
+
+    /// Closes the session and waits for the thread's end.
+    pub(crate) async fn close(&self) {
+        self.wishes.stop.cancel();
+        let mut ended = self.ended.clone();
+        // The only change is the sender's end.
+        while ended.changed().await.is_ok() {}
+    }
+}
+
+impl Drop for Keeper {
+    fn drop(&mut self) {
+        self.wishes.stop.cancel();
+    }
+}
+
+struct Thread {
+    database: store::Options,
+    lease: Lease,
+    like: NewSession,
+    stop_now: CancellationToken,
+    counted: Counted,
+    publish: watch::Sender<Option<Arc<Session>>>,
+    wishes: Arc<Wishes>,
+}
+
+enum Ended {
+    Stopped,
+    Lost,
+    Replaced,
+}
+
+impl Thread {
+    async fn run(self) {
+        while let Some((mut ledger, session)) = self.open().await {
+            let ended = self.keep(&mut ledger, Arc::clone(&session)).await;
+            // The session of the last publication, which may be a younger one of the same id.
+            let last = self.publish.send_replace(None).unwrap_or(session);
+            match ended {
+                Ended::Stopped => {
+                    close(ledger.as_ref(), last.id).await;
+                    return;
+                }
+                Ended::Lost => {
+                    tracing::warn!(session = %last.id, "session lost: its handlers are cancelled, opening another");
+                    last.lose();
+                }
+                Ended::Replaced => {
+                    tracing::warn!(session = %last.id, "session given up for another");
+                    last.lose();
+                    close(ledger.as_ref(), last.id).await;
+                }
+            }
+            self.counted.session_lost();
+        }
+    }
+
+    /// A connection and an open session on it; none if the worker stops meanwhile.
+    async fn open(&self) -> Option<(Arc<dyn Store>, Arc<Session>)> {
+        let mut trouble = Trouble::with("open a session");
+        let mut new = self.like.clone();
+        new.id = ids::fresh();
+        for delay in asking_again(OPEN_CAP) {
+            let opened = async {
+                let ledger = self.connect().await?;
+                let sent = clock::boot();
+                answered(timeout(CALL, ledger.open_session(&new)).await)?;
+                Ok::<_, store::Error>((ledger, sent))
+            };
+            tokio::select! {
+                () = self.wishes.stop.cancelled() => return None,
+                opened = opened => match opened {
+                    Ok((ledger, sent)) => {
+                        trouble.over();
+                        tracing::info!(session = %new.id, name = new.name, "session opened");
+                        return Some((ledger, self.published(new.id, sent)));
+                    }
+                    Err(error) => trouble.note(&error),
+                },
+            }
+            tokio::select! {
+                () = self.wishes.stop.cancelled() => return None,
+                () = sleep(delay) => {}
+            }
+        }
+        None
+    }
+
+    async fn connect(&self) -> store::Result<Arc<dyn Store>> {
+        answered(timeout(CALL, store::connect(&self.database)).await)
+    }
+
+    fn published(&self, id: Uuid, confirmed: Duration) -> Arc<Session> {
+        let session = Arc::new(Session::new(
+            id,
+            confirmed,
+            self.lease.fence_after,
+            &self.stop_now,
+        ));
+        self.publish.send_replace(Some(Arc::clone(&session)));
+        session
+    }
+
+    /// Renews until the session ends.
+    async fn keep(&self, ledger: &mut Arc<dyn Store>, mut session: Arc<Session>) -> Ended {
+        let mut trouble = Trouble::with("renew the session");
+        let mut stuck = Trouble::with("reach the worker's runtime: the session is not renewed");
+        let mut pause = self.lease.renew_every;
+        loop {
+            tokio::select! {
+                biased;
+                () = self.wishes.stop.cancelled() => return Ended::Stopped,
+                () = self.wishes.replace.notified() => return Ended::Replaced,
+                () = self.wishes.look.notified() => {}
+                () = sleep(pause) => {}
+            }
+            let retry_soon = between(AGAIN / 2, AGAIN).min(self.lease.renew_every);
+            pause = retry_soon;
+            if !self.runtime_answers() {
+                stuck.note(&"no probe was answered for two minutes");
+                continue;
+            }
+            stuck.over();
+            let sent = clock::boot();
+            match timeout(CALL, ledger.renew_session(session.id, self.lease.ttl)).await {
+                Ok(Ok(SessionRenewed::Lost)) => return Ended::Lost,
+                Ok(Ok(SessionRenewed::Live)) => {
+                    trouble.over();
+                    session.confirm(sent);
+                    pause = self
+                        .lease
+                        .renew_every
+                        .saturating_sub(clock::boot().saturating_sub(sent));
+                    if session.handlers.is_cancelled() && !self.stop_now.is_cancelled() {
+                        // The ledger was silent for long and is back: work can begin again.
+                        session = self.published(session.id, sent);
+                    }
+                }
+                Ok(Err(error)) => trouble.note(&error),
+                Err(_elapsed) => {
+                    trouble.note(&"no answer from the database");
+                    // What is left on a connection that does not answer must not delay the next call.
+                    if let Ok(fresh) = self.connect().await {
+                        *ledger = fresh;
+                    }
+                }
+            }
+            self.cancel_if_silent(&session);
+        }
+    }
+
+    fn cancel_if_silent(&self, session: &Session) {
+        let silent = session.silent_for();
+        if silent >= self.lease.cancel_after && !session.handlers.is_cancelled() {
+            tracing::warn!(
+                session = %session.id,
+                seconds = silent.as_secs(),
+                "no answer from the ledger: handlers are cancelled",
+            );
+            session.handlers.cancel();
+        }
+    }
+
+    fn runtime_answers(&self) -> bool {
+        let answered = Duration::from_millis(self.wishes.answered.load(Ordering::Relaxed));
+        clock::boot().saturating_sub(answered) < PROBE
+    }
+}
+
+fn answered<T>(call: Result<store::Result<T>, tokio::time::error::Elapsed>) -> store::Result<T> {
+    call.unwrap_or_else(|elapsed| {
+        Err(store::Error::new(
+            "reach the database",
+            store::ErrorKind::Unavailable,
+            elapsed,
+        ))
+    })
+}
+
+/// Best effort: a session that is not closed is lost nine seconds later.
+async fn close(ledger: &dyn Store, id: Uuid) {
+    match answered(timeout(CALL, ledger.close_session(id)).await) {
+        Ok(SessionClosed::Closed) => {
+            tracing::info!(session = %id, "session closed");
+        }
+        Ok(SessionClosed::Lost) => {
+            tracing::warn!(session = %id, "session closed with executions running: they are taken over");
+        }
+        Ok(SessionClosed::AlreadyEnded) => {
+            tracing::info!(session = %id, "session had ended already");
+        }
+        Err(error) => {
+            tracing::warn!(session = %id, %error, "failed to close the session: it ends with its lease");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_default_lease_is_sound_and_a_disordered_one_is_refused() {
+        assert!(Lease::default().check().is_ok());
+        let short = Lease {
+            fence_after: Duration::from_secs(9),
+            ..Lease::default()
+        };
+        assert!(short.check().is_err());
+    }
+
+    #[test]
+    fn r16_trust_ends_by_the_boot_clock_and_with_the_token() {
+        let stop_now = CancellationToken::new();
+        let fence = Duration::from_secs(7);
+        let now = clock::boot();
+        let fresh = Session::new(Uuid::nil(), now, fence, &stop_now);
+        assert!(fresh.is_trusted());
+        let stale = Session::new(Uuid::nil(), now.saturating_sub(fence), fence, &stop_now);
+        assert!(!stale.is_trusted());
+        stale.confirm(now);
+        assert!(stale.is_trusted());
+        stale.lose();
+        assert!(!stale.is_trusted());
+        stop_now.cancel();
+        assert!(!fresh.is_trusted());
+    }
+}

@@ -1,0 +1,431 @@
+//! The worker as a whole: start, run, stop.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use async_nats::{Client, jetstream};
+use bellwether_schemas::PRODUCT_VERSION;
+use bellwether_schemas::subject::Subjects;
+use bellwether_store::schedules::{NewSchedule, Registered};
+use bellwether_store::sessions::NewSession;
+use bellwether_store::{self as store, Store};
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::{mpsc, watch};
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep, sleep_until, timeout, timeout_at};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+use uuid::Uuid;
+
+use crate::broker::{self, Broker, Found};
+use crate::builder::{Builder, host_name};
+use crate::capacity::{Capacity, Limits};
+use crate::claims::Claims;
+use crate::commit::Commits;
+use crate::delivery::{Jobs, Reader};
+use crate::error::Error;
+use crate::feed::{Feeder, Held};
+use crate::lane::Lane;
+use crate::pull::Puller;
+use crate::reconcile;
+use crate::retry::asking_again;
+use crate::session::{Keeper, Lease};
+use crate::stats::{Counted, Stats};
+use crate::trouble::Trouble;
+
+/// Longest wait between tries to reach the ledger or the broker at the start.
+const START_CAP: Duration = Duration::from_secs(5);
+/// The session thread's probe of the user's runtime.
+const PROBE_EVERY: Duration = Duration::from_secs(1);
+
+/// The checked settings.
+#[derive(Debug)]
+pub(crate) struct Plan {
+    pub(crate) database: store::Options,
+    pub(crate) broker: Broker,
+    pub(crate) subjects: Subjects,
+    pub(crate) name: String,
+    pub(crate) queues: Vec<String>,
+    pub(crate) jobs: Jobs,
+    pub(crate) schedules: Vec<NewSchedule>,
+    pub(crate) limits: Limits,
+    pub(crate) drain: Duration,
+    pub(crate) lease: Lease,
+}
+
+/// Runs the executions of its jobs: pulls, claims, runs, commits.
+#[derive(Debug)]
+pub struct Worker {
+    plan: Plan,
+    handle: Handle,
+}
+
+/// A look at a worker from outside. Cheap to clone.
+#[derive(Debug, Clone)]
+pub struct Handle {
+    counted: Counted,
+    capacity: Capacity,
+    pending: Arc<watch::Sender<usize>>,
+    leaked: Arc<AtomicUsize>,
+}
+
+impl Handle {
+    /// What it has done, and what it does now.
+    pub fn stats(&self) -> Stats {
+        let load = self.capacity.load();
+        Stats {
+            running: load.running,
+            waiting: load.waiting,
+            uncommitted: *self.pending.borrow(),
+            leaked: self.leaked.load(Ordering::Relaxed),
+            ..self.counted.stats()
+        }
+    }
+}
+
+impl Worker {
+    /// A worker to be put together.
+    pub fn builder() -> Builder {
+        Builder::default()
+    }
+
+    pub(crate) fn new(plan: Plan) -> Self {
+        let handle = Handle {
+            counted: Counted::default(),
+            capacity: Capacity::new(plan.limits),
+            pending: Arc::new(watch::Sender::new(0)),
+            leaked: Arc::default(),
+        };
+        Self { plan, handle }
+    }
+
+    /// A look at the worker that stays valid while it runs and afterwards.
+    pub fn handle(&self) -> Handle {
+        self.handle.clone()
+    }
+
+    /// Runs until SIGTERM or SIGINT, then stops in order within the drain limit. A second
+    /// signal ends the process at once, with status 128 + its number.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`run_until`](Self::run_until), and what the system says about signals.
+    pub async fn run(self) -> Result<(), Error> {
+        let failed = |source| Error::System {
+            what: "listen for signals",
+            source,
+        };
+        let mut terminate = signal(SignalKind::terminate()).map_err(failed)?;
+        let mut interrupt = signal(SignalKind::interrupt()).map_err(failed)?;
+        let shutdown = CancellationToken::new();
+        let mut work = Box::pin(self.run_until(shutdown.clone()));
+        loop {
+            let number = tokio::select! {
+                ended = &mut work => return ended,
+                _ = terminate.recv() => SignalKind::terminate().as_raw_value(),
+                _ = interrupt.recv() => SignalKind::interrupt().as_raw_value(),
+            };
+            if shutdown.is_cancelled() {
+                std::process::exit(128 + number);
+            }
+            tracing::info!("stopping; a second signal ends at once");
+            shutdown.cancel();
+        }
+    }
+
+    /// Runs until `shutdown` is cancelled, then stops in order within the drain limit:
+    /// nothing new is claimed; running handlers finish, or are cancelled after four fifths of
+    /// the limit; what a handler gives up then is released without a charge; results are
+    /// committed; the session is closed.
+    ///
+    /// # Errors
+    ///
+    /// What cannot pass by itself: a schema of another version, streams of another ledger, an
+    /// unusable address. A ledger or broker that is away is waited for.
+    pub async fn run_until(self, shutdown: CancellationToken) -> Result<(), Error> {
+        // Dropped with this future: handlers are told to stop, however it ends.
+        let stop_now = CancellationToken::new();
+        let _stop_handlers = stop_now.clone().drop_guard();
+        let started = tokio::select! {
+            () = shutdown.cancelled() => return Ok(()),
+            started = Box::pin(self.start(stop_now.clone())) => started?,
+        };
+        Box::pin(started.work(shutdown, stop_now)).await
+    }
+
+    async fn start(self, stop_now: CancellationToken) -> Result<Started, Error> {
+        let Self { plan, handle } = self;
+        let (ledger, ledger_id) = open_ledger(&plan.database).await?;
+        register(ledger.as_ref(), &plan.schedules).await?;
+        let keeper = Keeper::spawn(
+            &plan.database,
+            plan.lease,
+            session_of(&plan),
+            stop_now,
+            handle.counted.clone(),
+        )?;
+        let client = plan.broker.client(&plan.name).await?;
+        let js = jetstream::new(client.clone());
+        wait_for_streams(&js, &client, &plan.subjects, ledger_id).await?;
+        Ok(Started {
+            plan,
+            handle,
+            ledger,
+            ledger_id,
+            keeper: Arc::new(keeper),
+            client,
+            js,
+        })
+    }
+}
+
+/// A worker whose ledger and broker are there.
+struct Started {
+    plan: Plan,
+    handle: Handle,
+    ledger: Arc<dyn Store>,
+    ledger_id: Uuid,
+    keeper: Arc<Keeper>,
+    client: Client,
+    js: jetstream::Context,
+}
+
+impl Started {
+    async fn work(
+        self,
+        shutdown: CancellationToken,
+        stop_now: CancellationToken,
+    ) -> Result<(), Error> {
+        let Handle {
+            counted,
+            capacity,
+            pending,
+            leaked,
+        } = self.handle.clone();
+        let claims = Claims::default();
+        let (flush, give_up) = (CancellationToken::new(), CancellationToken::new());
+        let (commits, committer) = Commits::new(Arc::clone(&self.ledger), counted.clone(), pending);
+        let limits = self.plan.limits;
+        let (deliver, deliveries) = mpsc::channel(limits.max_concurrent + limits.prefetch);
+        let (open, is_open) = watch::channel(false);
+        let mut committing = JoinSet::new();
+        committing.spawn(committer.run(flush.clone(), give_up.clone()));
+        let mut background = JoinSet::new();
+        background.spawn(self.puller(deliver, is_open).run());
+        background.spawn(reconcile::run(
+            Arc::clone(&self.ledger),
+            Arc::clone(&self.keeper),
+            claims.clone(),
+        ));
+        background.spawn(answer_probes(Arc::clone(&self.keeper)));
+        let drain = Drain::new(self.plan.drain);
+        background.spawn(drain.clone().give_up(shutdown.clone(), give_up.clone()));
+
+        let feeder = Feeder {
+            ledger: Arc::clone(&self.ledger),
+            client: self.client.clone(),
+            keeper: Arc::clone(&self.keeper),
+            reader: Reader {
+                ledger_id: self.ledger_id,
+                subjects: self.plan.subjects.clone(),
+                jobs: Arc::new(self.plan.jobs),
+                claims,
+                js: self.js.clone(),
+            },
+            capacity: capacity.clone(),
+            commits,
+            counted,
+            deliveries,
+            open,
+            handlers: TaskTracker::new(),
+            leaked,
+            give_up: give_up.clone(),
+            held: Held::default(),
+        };
+        let handlers = feeder.handlers.clone();
+        handlers.close();
+        tracing::info!(name = self.plan.name, queues = ?self.plan.queues, "worker started");
+        Box::pin(feeder.run(shutdown)).await;
+
+        // Every attempt's task ends after its result is in the commit queue.
+        drain.finish(&handlers, &capacity, &stop_now).await;
+        flush.cancel();
+        while committing.join_next().await.is_some() {}
+        stop_now.cancel();
+        // The last acks; a lost one costs a refused claim.
+        let _best_effort = timeout(Duration::from_secs(1), self.client.flush()).await;
+        self.keeper.close().await;
+        background.abort_all();
+        tracing::info!("worker stopped");
+        Ok(())
+    }
+
+    fn puller(
+        &self,
+        deliveries: mpsc::Sender<crate::delivery::Delivery>,
+        open: watch::Receiver<bool>,
+    ) -> Puller {
+        let lanes = self.plan.queues.iter();
+        Puller {
+            client: self.client.clone(),
+            js: self.js.clone(),
+            subjects: self.plan.subjects.clone(),
+            ledger_id: self.ledger_id,
+            lanes: lanes
+                .flat_map(|queue| Lane::of_queue(&self.plan.subjects, queue))
+                .collect(),
+            capacity: self.handle.capacity.clone(),
+            deliveries,
+            open,
+            counted: self.handle.counted.clone(),
+        }
+    }
+}
+
+/// How the time of a stop is divided.
+#[derive(Debug, Clone)]
+struct Drain {
+    limit: Duration,
+    begun: Arc<std::sync::OnceLock<Instant>>,
+}
+
+impl Drain {
+    fn new(limit: Duration) -> Self {
+        Self {
+            limit,
+            begun: Arc::default(),
+        }
+    }
+
+    fn begun(&self) -> Instant {
+        *self.begun.get_or_init(Instant::now)
+    }
+
+    /// Handlers that have not finished are cancelled.
+    fn cancel_at(&self) -> Instant {
+        self.begun() + self.limit * 4 / 5
+    }
+
+    /// What is not decided is given up.
+    fn give_up_at(&self) -> Instant {
+        self.begun() + self.limit * 19 / 20
+    }
+
+    async fn give_up(self, shutdown: CancellationToken, give_up: CancellationToken) {
+        shutdown.cancelled().await;
+        sleep_until(self.give_up_at()).await;
+        give_up.cancel();
+    }
+
+    /// Waits for the handlers: first for their end, then for their obedience.
+    async fn finish(
+        &self,
+        handlers: &TaskTracker,
+        capacity: &Capacity,
+        stop_now: &CancellationToken,
+    ) {
+        if timeout_at(self.cancel_at(), handlers.wait()).await.is_ok() {
+            return;
+        }
+        tracing::warn!(
+            running = capacity.load().running,
+            "handlers are cancelled: the drain limit is near"
+        );
+        stop_now.cancel();
+        if timeout_at(self.give_up_at(), handlers.wait())
+            .await
+            .is_err()
+        {
+            tracing::warn!(
+                running = capacity.load().running,
+                "handlers do not stop: their executions are taken over",
+            );
+        }
+    }
+}
+
+fn session_of(plan: &Plan) -> NewSession {
+    let mut jobs: Vec<_> = plan.jobs.keys().cloned().collect();
+    jobs.sort_unstable();
+    NewSession {
+        id: Uuid::nil(),
+        name: plan.name.clone(),
+        host: host_name(),
+        pid: std::process::id(),
+        version: PRODUCT_VERSION.to_owned(),
+        queues: plan.queues.clone(),
+        jobs,
+        max_concurrent: u32::try_from(plan.limits.max_concurrent).unwrap_or(u32::MAX),
+        lease: plan.lease.ttl,
+    }
+}
+
+/// Waits for the database; a schema of another version is an error.
+async fn open_ledger(database: &store::Options) -> Result<(Arc<dyn Store>, Uuid), Error> {
+    let open = async || {
+        let ledger = store::connect(database).await?;
+        let id = ledger.ledger().await?.id;
+        Ok((ledger, id))
+    };
+    patiently("reach the ledger", open).await
+}
+
+/// Inserts the schedules of jobs that have one; a live one of the name stays as it is.
+async fn register(ledger: &dyn Store, schedules: &[NewSchedule]) -> Result<(), Error> {
+    for schedule in schedules {
+        let registered = async || ledger.register_schedule(schedule).await;
+        if let Registered::Inserted(id) = patiently("register a schedule", registered).await? {
+            tracing::info!(name = schedule.name, %id, "schedule inserted");
+        }
+    }
+    Ok(())
+}
+
+async fn patiently<T>(
+    what: &'static str,
+    act: impl AsyncFn() -> store::Result<T>,
+) -> Result<T, Error> {
+    let mut trouble = Trouble::with(what);
+    let mut delays = asking_again(START_CAP);
+    loop {
+        match act().await {
+            Ok(done) => {
+                trouble.over();
+                return Ok(done);
+            }
+            Err(error) if error.is_transient() => trouble.note(&error),
+            Err(error) => return Err(error.into()),
+        }
+        sleep(delays.next().unwrap_or(START_CAP)).await;
+    }
+}
+
+/// Waits until the streams are declared; those of another ledger are an error.
+async fn wait_for_streams(
+    js: &jetstream::Context,
+    client: &Client,
+    subjects: &Subjects,
+    ledger_id: Uuid,
+) -> Result<(), Error> {
+    let mut trouble = Trouble::with("find the streams");
+    let mut delays = asking_again(START_CAP / 5);
+    loop {
+        match broker::look(js, client, subjects, ledger_id).await {
+            Found::Ours => {
+                trouble.over();
+                return Ok(());
+            }
+            Found::NotYet(why) => trouble.note(&why),
+            Found::Other(error) => return Err(error),
+        }
+        sleep(delays.next().unwrap_or(START_CAP)).await;
+    }
+}
+
+async fn answer_probes(keeper: Arc<Keeper>) {
+    loop {
+        keeper.answer_probe();
+        sleep(PROBE_EVERY).await;
+    }
+}
