@@ -81,3 +81,27 @@ impl From<std::io::Error> for Failure {
         Self::new(FAILED, error.to_string())
     }
 }
+
+impl From<bellwether_outbox_relay::Error> for Failure {
+    fn from(error: bellwether_outbox_relay::Error) -> Self {
+        let code = if error.is_final() { USAGE } else { FAILED };
+        Self::new(code, error.to_string())
+    }
+}
+
+impl From<bellwether_ticker::Error> for Failure {
+    fn from(error: bellwether_ticker::Error) -> Self {
+        use bellwether_ticker::Error;
+        let code = match &error {
+            Error::Option { .. } | Error::PartitionCount { .. } => USAGE,
+            _ => FAILED,
+        };
+        Self::new(code, error.to_string())
+    }
+}
+
+impl From<bellwether_sandbox::Error> for Failure {
+    fn from(error: bellwether_sandbox::Error) -> Self {
+        Self::new(FAILED, error.to_string())
+    }
+}

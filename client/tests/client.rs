@@ -1,4 +1,5 @@
 //! The client against a real ledger on both databases and a real broker.
+#![expect(clippy::unwrap_used, reason = "tests")]
 
 use std::time::Duration;
 
@@ -221,11 +222,10 @@ async fn wait_returns_the_outputs_of_all_shards() {
         assert!(matches!(missing, Err(Error::NothingToWaitFor { .. })));
 
         let waiting = ledger.client.clone();
-        let waiting = tokio::spawn(async move {
-            waiting
-                .wait(What::Fire(fire), Duration::from_secs(60))
-                .await
-        });
+        let waiting =
+            tokio::spawn(
+                async move { waiting.wait(What::Fire(fire), Duration::from_mins(1)).await },
+            );
         finish_all(ledger.store.as_ref()).await;
         let waited = waiting.await.unwrap().unwrap();
         assert!(waited.succeeded());
@@ -247,7 +247,7 @@ async fn finish_all(store: &dyn Store) {
         queues: vec!["default".into()],
         jobs: vec!["sum".into()],
         max_concurrent: 10,
-        lease: Duration::from_secs(60),
+        lease: Duration::from_mins(1),
     };
     store.open_session(&new).await.unwrap();
     for row in store
@@ -286,7 +286,8 @@ async fn submit_publishes_the_payload_as_it_is() {
     let jetstream = async_nats::jetstream::new(nats.clone());
     let queues = ["pay".to_owned()];
     let limits = StreamLimits {
-        max_bytes: 16 << 20,
+        work_bytes_max: 16 << 20,
+        submit_bytes_max: 16 << 20,
         ..StreamLimits::default()
     };
     declare(
@@ -315,7 +316,10 @@ async fn submit_publishes_the_payload_as_it_is() {
     assert_eq!(stored.subject.as_str(), subjects.submit("pay", "pay"));
     assert_eq!(&stored.payload[..], br#"{"n":1}"#);
     assert_eq!(
-        stored.headers.get(header::KEY).map(|v| v.as_str()),
+        stored
+            .headers
+            .get(header::KEY)
+            .map(async_nats::HeaderValue::as_str),
         Some("k1")
     );
 

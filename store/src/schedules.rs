@@ -76,9 +76,9 @@ pub struct Policy {
 impl Default for Policy {
     fn default() -> Self {
         Self {
-            timeout: Duration::from_secs(300),
+            timeout: Duration::from_mins(5),
             max_attempts: 5,
-            start_deadline: Duration::from_secs(24 * 3600),
+            start_deadline: Duration::from_hours(24),
             on_lost: OnLost::Retry,
         }
     }
@@ -143,7 +143,7 @@ impl NewSchedule {
             payload: Payload::json("null"),
             shard_total: 1,
             policy: Policy::default(),
-            grace: Duration::from_secs(60),
+            grace: Duration::from_mins(1),
             origin: Origin::Api,
         }
     }

@@ -67,7 +67,16 @@ pub enum JobError {
 
 impl Job {
     /// A job that fires only when it is submitted, enqueued or triggered, with the default
-    /// queue and policy.
+    /// queue and policy. A closure that captures state hands each call a clone of it:
+    ///
+    /// ```
+    /// # use bellwether_worker::{Context, Job};
+    /// # let pool = std::sync::Arc::new(());
+    /// let job = Job::new("greet", move |ctx: Context, name: String| {
+    ///     let pool = pool.clone();
+    ///     async move { Ok::<_, std::io::Error>(format!("{name}, attempt {}", ctx.attempt())) }
+    /// });
+    /// ```
     pub fn new<A: 'static>(name: impl Into<String>, handler: impl Handler<A>) -> Self {
         Self {
             name: name.into(),

@@ -35,6 +35,8 @@ pub struct Stats {
     pub unstorable: u64,
     /// Sessions lost or given up.
     pub sessions_lost: u64,
+    /// Messages that the broker may send now: above zero, the worker is ready for work.
+    pub asked: usize,
     /// Handlers that run now.
     pub running: usize,
     /// Received or claimed, not started, now.

@@ -10,6 +10,8 @@ use bellwether_schemas::subject::Subjects;
 use bellwether_store::schedules::{NewSchedule, Registered};
 use bellwether_store::sessions::NewSession;
 use bellwether_store::{self as store, Store};
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
@@ -75,6 +77,7 @@ impl Handle {
     pub fn stats(&self) -> Stats {
         let load = self.capacity.load();
         Stats {
+            asked: load.asked,
             running: load.running,
             waiting: load.waiting,
             uncommitted: *self.pending.borrow(),
@@ -149,9 +152,9 @@ impl Worker {
         let _stop_handlers = stop_now.clone().drop_guard();
         let started = tokio::select! {
             () = shutdown.cancelled() => return Ok(()),
-            started = Box::pin(self.start(stop_now.clone())) => started?,
+            started = self.start(stop_now.clone()).boxed() => started?,
         };
-        Box::pin(started.work(shutdown, stop_now)).await
+        started.work(shutdown, stop_now).boxed().await
     }
 
     async fn start(self, stop_now: CancellationToken) -> Result<Started, Error> {
@@ -246,7 +249,7 @@ impl Started {
         let handlers = feeder.handlers.clone();
         handlers.close();
         tracing::info!(name = self.plan.name, queues = ?self.plan.queues, "worker started");
-        Box::pin(feeder.run(shutdown)).await;
+        feeder.run(shutdown).boxed().await;
 
         // Every attempt's task ends after its result is in the commit queue.
         drain.finish(&handlers, &capacity, &stop_now).await;
@@ -363,28 +366,33 @@ fn session_of(plan: &Plan) -> NewSession {
 
 /// Waits for the database; a schema of another version is an error.
 async fn open_ledger(database: &store::Options) -> Result<(Arc<dyn Store>, Uuid), Error> {
-    let open = async || {
-        let ledger = store::connect(database).await?;
-        let id = ledger.ledger().await?.id;
-        Ok((ledger, id))
-    };
-    patiently("reach the ledger", open).await
+    patiently("reach the ledger", || {
+        async {
+            let ledger = store::connect(database).await?;
+            let id = ledger.ledger().await?.id;
+            Ok((ledger, id))
+        }
+        .boxed()
+    })
+    .await
 }
 
 /// Inserts the schedules of jobs that have one; a live one of the name stays as it is.
 async fn register(ledger: &dyn Store, schedules: &[NewSchedule]) -> Result<(), Error> {
     for schedule in schedules {
-        let registered = async || ledger.register_schedule(schedule).await;
-        if let Registered::Inserted(id) = patiently("register a schedule", registered).await? {
+        let registered =
+            patiently("register a schedule", || ledger.register_schedule(schedule)).await?;
+        if let Registered::Inserted(id) = registered {
             tracing::info!(name = schedule.name, %id, "schedule inserted");
         }
     }
     Ok(())
 }
 
-async fn patiently<T>(
+/// Repeats what may pass until it is done.
+async fn patiently<'a, T>(
     what: &'static str,
-    act: impl AsyncFn() -> store::Result<T>,
+    act: impl Fn() -> BoxFuture<'a, store::Result<T>>,
 ) -> Result<T, Error> {
     let mut trouble = Trouble::with(what);
     let mut delays = asking_again(START_CAP);

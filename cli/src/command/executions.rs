@@ -125,23 +125,23 @@ struct Shown<'a> {
 
 async fn show(config: &Config, id: Uuid, format: Format) -> Result<()> {
     let store = config.store("bellwether executions").await?;
-    let story = store.execution(id).await?;
+    let found = store.execution(id).await?;
     store.close().await;
-    let Some(story) = story else {
+    let Some(found) = found else {
         return Err(Failure::new(
             NOT_FOUND,
             format!("no execution has the id {id}; see `bellwether executions list`"),
         ));
     };
-    let timeline = timeline(&story);
+    let timeline = timeline(&found);
     if format == Format::Json {
         return Ok(output::json(&Shown {
-            execution: &story.execution,
+            execution: &found.execution,
             timeline,
-            output: story.output.as_ref().map(output_value),
+            output: found.output.as_ref().map(output_value),
         })?);
     }
-    print(&story, timeline)
+    print(&found, timeline)
 }
 
 /// JSON as it is; anything else by its size, so that a terminal stays readable.

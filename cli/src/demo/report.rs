@@ -6,6 +6,7 @@
 //! changed between them and the sum says so.
 
 use std::collections::BTreeMap;
+use std::ffi::OsStr;
 use std::fs::File;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -96,12 +97,13 @@ pub(crate) async fn nightly_report(ctx: Context, request: Request) -> anyhow::Re
 
 /// The roots of a report.
 pub(crate) fn read_roots(file: &Path) -> anyhow::Result<Vec<PathBuf>> {
-    let text = std::fs::read_to_string(file)
+    let list = std::fs::read(file)
         .map_err(|error| anyhow::anyhow!("failed to read {}: {error}", file.display()))?;
-    Ok(text
-        .lines()
-        .filter(|line| !line.is_empty())
-        .map(PathBuf::from)
+    let lines = list
+        .split(|byte| *byte == b'\n')
+        .filter(|line| !line.is_empty());
+    Ok(lines
+        .map(|line| PathBuf::from(OsStr::from_bytes(line)))
         .collect())
 }
 

@@ -52,8 +52,8 @@ impl Kill {
         }
         if self.taken_over_after.is_none() {
             for (id, generation) in &self.victims {
-                let story = store.execution(*id).await?;
-                let taken = story.is_none_or(|story| {
+                let found = store.execution(*id).await?;
+                let taken = found.is_none_or(|story| {
                     story.execution.generation > *generation || story.execution.state.is_terminal()
                 });
                 if !taken {

@@ -26,7 +26,7 @@ use clap::Args;
 
 use crate::exit::{FAILED, Failure, Result, USAGE};
 use folder::Folder;
-use roles::{Role, Seen, failure};
+use roles::{Role, Seen};
 use screen::Screen;
 
 const NATS_PORT: u16 = 4222;
@@ -90,7 +90,7 @@ pub(crate) async fn run(command: &Command, log: &str) -> Result<()> {
     let nats = dev.nats.process().and_then(|process| process.usage());
     let stopped = dev.stop_roles().await;
     let ended = match told {
-        Ok(Some(story)) => summary::print(&mut dev, &story, nats.map_err(failure)?).await,
+        Ok(Some(story)) => summary::print(&mut dev, &story, nats?).await,
         Ok(None) => Ok(()),
         Err(failure) => Err(failure),
     };
@@ -98,9 +98,7 @@ pub(crate) async fn run(command: &Command, log: &str) -> Result<()> {
     if let Err(error) = dev.broker.drain().await {
         tracing::debug!(%error, "the connection was closed already");
     }
-    ended
-        .and(stopped)
-        .and(dev.nats.stop().await.map_err(failure))
+    ended.and(stopped).and(Ok(dev.nats.stop().await?))
 }
 
 impl Dev {

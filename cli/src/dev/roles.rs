@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use bellwether_sandbox::{Launch, Process, Signal, Tie, Usage};
 
 use super::folder::Folder;
-use crate::exit::{FAILED, Failure, Result};
+use crate::exit::Result;
 use crate::role::HEARTBEAT_ENV;
 
 const RESTART_AFTER: Duration = Duration::from_secs(5);
@@ -96,7 +96,7 @@ impl Role {
 
     /// Starts it.
     pub(crate) fn start(&mut self) -> Result<()> {
-        self.process = Some(self.launch().spawn().map_err(failure)?);
+        self.process = Some(self.launch().spawn()?);
         self.ended_at = None;
         self.heard.1 = Instant::now();
         self.starts += 1;
@@ -132,7 +132,7 @@ impl Role {
             self.usage.cpu = self.cpu_before + usage.cpu;
             self.usage.peak_rss = self.usage.peak_rss.max(usage.peak_rss);
         }
-        if let Some(status) = process.try_wait().map_err(failure)? {
+        if let Some(status) = process.try_wait()? {
             self.left();
             return Ok(Seen::Ended(status.to_string()));
         }
@@ -141,7 +141,7 @@ impl Role {
         if beat != self.heard.0 {
             self.heard = (beat, Instant::now());
         } else if self.heard.1.elapsed() > SILENCE_MAX {
-            process.kill().map_err(failure)?;
+            process.kill()?;
             self.left();
             return Ok(Seen::Silent);
         }
@@ -157,7 +157,7 @@ impl Role {
     /// SIGSTOP.
     pub(crate) async fn pause(&mut self) -> Result<()> {
         match &mut self.process {
-            Some(process) => process.pause().await.map_err(failure),
+            Some(process) => Ok(process.pause().await?),
             None => Ok(()),
         }
     }
@@ -165,7 +165,7 @@ impl Role {
     /// SIGCONT.
     pub(crate) fn resume(&mut self) -> Result<()> {
         match &mut self.process {
-            Some(process) => process.resume().map_err(failure),
+            Some(process) => Ok(process.resume()?),
             None => Ok(()),
         }
     }
@@ -177,7 +177,7 @@ impl Role {
                 self.usage.cpu = self.cpu_before + usage.cpu;
                 self.usage.peak_rss = self.usage.peak_rss.max(usage.peak_rss);
             }
-            process.kill().map_err(failure)?;
+            process.kill()?;
             self.left();
         }
         Ok(())
@@ -186,7 +186,7 @@ impl Role {
     /// SIGTERM, then SIGKILL when it takes too long.
     pub(crate) async fn stop(&mut self, within: Duration) -> Result<()> {
         if let Some(mut process) = self.process.take() {
-            process.end(Signal::TERM, within).await.map_err(failure)?;
+            process.end(Signal::TERM, within).await?;
         }
         Ok(())
     }
@@ -195,8 +195,4 @@ impl Role {
     pub(crate) fn usage(&self) -> Usage {
         self.usage
     }
-}
-
-pub(crate) fn failure(error: bellwether_sandbox::Error) -> Failure {
-    Failure::new(FAILED, error.to_string())
 }

@@ -12,9 +12,10 @@ use crate::exit::{FAILED, Failure, Result};
 pub(crate) async fn print(dev: &mut Dev, story: &Story, nats: Usage) -> Result<()> {
     let laws = dev.store.audit().await?;
     dev.screen.line("\naudit")?;
+    let width = laws.iter().map(|law| law.title.len()).max().unwrap_or(0);
     for law in &laws {
         dev.screen.line(&format!(
-            "  law {:>2}  {:<72} {:>6} rows  {}",
+            "  law {:>2}  {:<width$} {:>6} rows  {}",
             law.law,
             law.title,
             law.looked_at,
@@ -25,7 +26,7 @@ pub(crate) async fn print(dev: &mut Dev, story: &Story, nats: Usage) -> Result<(
         }
     }
     dev.screen.line("\nprocess        CPU s   peak MB")?;
-    let own = bellwether_sandbox::usage(std::process::id()).map_err(super::failure)?;
+    let own = bellwether_sandbox::usage(std::process::id())?;
     let mut rows = vec![("dev", own), ("nats-server", nats)];
     rows.extend(
         dev.roles
@@ -51,18 +52,17 @@ pub(crate) async fn print(dev: &mut Dev, story: &Story, nats: Usage) -> Result<(
             || (booked.entries == publisher::ENTRIES
                 && booked.cents == publisher::expected_cents()));
     dev.screen.line(&format!(
-        "\nreports {equal} of {} equal an independent count · {} entries published {} times, {} \
-         booked, sum {} · {} · audit: {looked_at} rows looked at, {violations} violations",
+        "\nreports {equal} of {} equal an independent count · {}, {} booked, sum {} · {} · \
+         audit: {looked_at} rows looked at, {violations} violations",
         story.reports.len(),
         if story.published {
-            publisher::ENTRIES
+            format!(
+                "{} entries published {} times",
+                publisher::ENTRIES,
+                publisher::PUBLISHES
+            )
         } else {
-            booked.entries
-        },
-        if story.published {
-            publisher::PUBLISHES
-        } else {
-            booked.entries
+            "publishing cut short".to_owned()
         },
         booked.entries,
         if exact { "exact" } else { "WRONG" },

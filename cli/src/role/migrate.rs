@@ -7,7 +7,7 @@ use clap::Args;
 use serde::Serialize;
 
 use crate::config::Config;
-use crate::exit::{FAILED, Failure, Result, USAGE};
+use crate::exit::Result;
 use crate::output::{self, Format};
 
 #[derive(Debug, Args)]
@@ -63,10 +63,6 @@ pub(crate) async fn declare(
     subjects: &Subjects,
 ) -> Result<Declared> {
     let jetstream = async_nats::jetstream::new(nats);
-    bellwether_outbox_relay::migrate(store, &jetstream, subjects, &StreamLimits::default())
-        .await
-        .map_err(|error| {
-            let code = if error.is_final() { USAGE } else { FAILED };
-            Failure::new(code, error.to_string())
-        })
+    let limits = StreamLimits::default();
+    Ok(bellwether_outbox_relay::migrate(store, &jetstream, subjects, &limits).await?)
 }

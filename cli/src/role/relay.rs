@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use bellwether_outbox_relay::{Error, Options, Relay};
+use bellwether_outbox_relay::{Options, Relay};
 use clap::Args;
 
 use crate::config::Config;
-use crate::exit::{FAILED, Failure, Result, USAGE};
+use crate::exit::Result;
 
 #[derive(Debug, Args)]
 pub(crate) struct Command {}
@@ -20,14 +20,8 @@ pub(crate) async fn run(config: &Config, _command: &Command) -> Result<()> {
         nats,
         config.subjects.clone(),
         Options::default(),
-    )
-    .map_err(failure)?;
-    let ended = relay.run(shutdown).await.map_err(failure);
+    )?;
+    let ended = relay.run(shutdown).await;
     store.close().await;
-    ended
-}
-
-fn failure(error: Error) -> Failure {
-    let code = if error.is_final() { USAGE } else { FAILED };
-    Failure::new(code, error.to_string())
+    Ok(ended?)
 }

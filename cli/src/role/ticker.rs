@@ -9,7 +9,7 @@ use clap::Args;
 
 use crate::config::Config;
 use crate::duration;
-use crate::exit::{FAILED, Failure, Result, USAGE};
+use crate::exit::{Failure, Result};
 
 #[derive(Debug, Args)]
 pub(crate) struct Command {
@@ -51,12 +51,11 @@ pub(crate) async fn run(config: &Config, command: &Command) -> Result<()> {
         Arc::clone(&lease_store),
         Arc::new(Wake(waker)),
         command.options(),
-    )
-    .map_err(failure)?;
-    let ended = ticker.run(shutdown).await.map_err(failure);
+    )?;
+    let ended = ticker.run(shutdown).await;
     lease_store.close().await;
     store.close().await;
-    ended
+    Ok(ended?)
 }
 
 impl Command {
@@ -72,13 +71,4 @@ impl Command {
             ..Options::default()
         }
     }
-}
-
-fn failure(error: bellwether_ticker::Error) -> Failure {
-    use bellwether_ticker::Error;
-    let code = match &error {
-        Error::Option { .. } | Error::PartitionCount { .. } => USAGE,
-        _ => FAILED,
-    };
-    Failure::new(code, error.to_string())
 }

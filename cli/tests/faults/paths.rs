@@ -48,6 +48,9 @@ async fn r43_no_worker_ever_ends_by_the_start_deadline() {
     let _ticker = cluster.ticker(&[]);
     let _relay = cluster.relay();
     let _worker = cluster.worker("worker", &[]).await;
+    // The worker is at work: what it cannot run it sees at once.
+    cluster.enqueue(1, &journal.work(&[0])).await;
+    cluster.until_all_succeeded(1).await;
     let impatient = |job: &str, queue: &str| {
         let mut new = NewExecution::new(job, journal.work(&[0]).payload());
         queue.clone_into(&mut new.queue);

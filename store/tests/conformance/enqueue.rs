@@ -334,15 +334,15 @@ pub(crate) async fn what_is_out_of_bounds_is_refused_by_name(ledger: &Fixture) {
     type Change = fn(&mut NewExecution);
     let changes: [(&str, Change); 12] = [
         ("content type", |new| {
-            new.payload.content_type = "text/html".into()
+            new.payload.content_type = "text/html".into();
         }),
         ("timeout", |new| new.policy.timeout = Duration::ZERO),
         ("start deadline", |new| {
-            new.policy.start_deadline = Duration::ZERO
+            new.policy.start_deadline = Duration::ZERO;
         }),
         ("attempts", |new| new.policy.max_attempts = 0),
         ("payload", |new| {
-            new.payload = Payload::json(vec![b'1'; PAYLOAD_MAX + 1])
+            new.payload = Payload::json(vec![b'1'; PAYLOAD_MAX + 1]);
         }),
         ("key", |new| new.key = Some("k".repeat(KEY_MAX + 1))),
         ("key", |new| new.key = Some(String::new())),
@@ -391,7 +391,7 @@ pub(crate) async fn r67_a_trigger_fires_now_and_is_answered_with_its_fire(ledger
         "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
         None,
     );
-    let fired = Triggered::Fired {
+    let answer = Triggered::Fired {
         fire_id,
         shard_total: 3,
     };
@@ -400,11 +400,11 @@ pub(crate) async fn r67_a_trigger_fires_now_and_is_answered_with_its_fire(ledger
             .trigger("report", fire_id, trace.as_ref())
             .await
             .unwrap(),
-        fired
+        answer
     );
     assert_eq!(
         ledger.trigger("report", fire_id, None).await.unwrap(),
-        fired,
+        answer,
         "a repeat"
     );
     assert_eq!(

@@ -169,11 +169,11 @@ pub(crate) async fn r20_ownership_is_proved_across_handles(ledger: &Fixture) {
         complete(),
     );
     owner.outcome = Outcome::Fail("the owner's".to_owned());
-    let (owned, stolen) = tokio::join!(async { one.commit(&[owner]).await }, async {
+    let (first, other) = tokio::join!(async { one.commit(&[owner]).await }, async {
         two.commit(&[thief]).await
     });
-    assert_eq!(owned.unwrap(), [Committed::Accepted(State::Failed)]);
-    assert!(matches!(stolen.unwrap()[..], [Committed::Fenced { .. }]));
+    assert_eq!(first.unwrap(), [Committed::Accepted(State::Failed)]);
+    assert!(matches!(other.unwrap()[..], [Committed::Fenced { .. }]));
     one.close().await;
     two.close().await;
     ledger.assert_laws_hold().await;

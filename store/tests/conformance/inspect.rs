@@ -167,11 +167,11 @@ pub(crate) async fn a_fires_results_stand_by_shard(ledger: &Fixture) {
     );
     assert!(ledger.execution(ids::fresh()).await.unwrap().is_none());
 
-    let once = ledger.running(session, &one_shot("book")).await;
-    ledger.commit_one(&once, complete()).await;
-    let results = ledger.fire_results(once.fire_id).await.unwrap();
+    let single = ledger.running(session, &one_shot("book")).await;
+    ledger.commit_one(&single, complete()).await;
+    let results = ledger.fire_results(single.fire_id).await.unwrap();
     assert_eq!(results.len(), 1, "a one-shot is a fire of one shard");
-    assert_eq!(results[0].execution_id, once.execution_id);
+    assert_eq!(results[0].execution_id, single.execution_id);
 }
 
 pub(crate) async fn an_executions_story_is_told_in_order(ledger: &Fixture) {

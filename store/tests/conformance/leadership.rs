@@ -110,14 +110,14 @@ pub(crate) async fn a_renewal_extends_and_an_expired_term_stays_lost(ledger: &Fi
     assert!(before + secs(60) - slack <= expires && expires <= after + secs(60) + slack);
 
     ledger.expire_lease().await;
-    let expired = ledger.row("SELECT * FROM lease", args![]).await;
+    let left = ledger.row("SELECT * FROM lease", args![]).await;
     assert_eq!(
         ledger.renew_term(&term, LEASE).await.unwrap(),
         Renewed::Lost
     );
     assert_eq!(
         ledger.row("SELECT * FROM lease", args![]).await,
-        expired,
+        left,
         "it was not revived"
     );
 }

@@ -333,7 +333,7 @@ pub(crate) async fn a_stream_mark_moves_by_compare_and_set(ledger: &Fixture) {
         .await;
     let found = ledger.stream_mark(STREAM).await.unwrap();
     let second = ledger.second().await;
-    let moves = [ledger.first(), second.clone()].map(|store| {
+    let attempts = [ledger.first(), second.clone()].map(|store| {
         let found = found.clone();
         tokio::spawn(async move {
             store
@@ -342,7 +342,7 @@ pub(crate) async fn a_stream_mark_moves_by_compare_and_set(ledger: &Fixture) {
                 .unwrap()
         })
     });
-    let answers = futures_util::future::try_join_all(moves).await.unwrap();
+    let answers = futures_util::future::try_join_all(attempts).await.unwrap();
     assert_eq!(
         answers
             .iter()

@@ -417,7 +417,7 @@ pub(crate) async fn a_message_out_of_bounds_is_refused(ledger: &Fixture) {
     let now = ledger.now().await;
     let changes: [(&str, Change); 5] = [
         ("payload", |ask| {
-            ask.payload.bytes = vec![b'1'; PAYLOAD_MAX + 1]
+            ask.payload.bytes = vec![b'1'; PAYLOAD_MAX + 1];
         }),
         ("key", |ask| ask.key = "k".repeat(KEY_MAX + 1)),
         ("key", |ask| ask.key.clear()),

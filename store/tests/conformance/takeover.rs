@@ -101,13 +101,13 @@ pub(crate) async fn r110_a_dead_grabber_returns_the_item(ledger: &Fixture) {
     let first = ledger.session("first").await;
     let id = ledger.running(first, &one_shot("book")).await.execution_id;
     ledger.take_over(first).await;
-    let grabber = ledger.session("grabber").await;
-    let grabbed = ledger.claim_one(grabber, id).await;
+    let second = ledger.session("second").await;
+    let grabbed = ledger.claim_one(second, id).await;
     assert!(
         ledger.recover_lost(GRACE, 10).await.unwrap().is_empty(),
         "it is off the list"
     );
-    ledger.take_over(grabber).await;
+    ledger.take_over(second).await;
     let third = ledger.session("third").await;
     let last = ledger.claim_one(third, id).await;
     assert_eq!((last.generation, last.attempt), (3, 3));
@@ -116,7 +116,7 @@ pub(crate) async fn r110_a_dead_grabber_returns_the_item(ledger: &Fixture) {
     assert_eq!(ledger.view(id).await.state, State::Succeeded);
     let history = ledger.story(id).await.attempts;
     let owners: Vec<Uuid> = history.iter().map(|attempt| attempt.session_id).collect();
-    assert_eq!(owners, [first, grabber]);
+    assert_eq!(owners, [first, second]);
     assert!(
         history
             .iter()

@@ -1,0 +1,70 @@
+//! Servers that go away: each test has its own.
+
+use std::time::Duration;
+
+use bellwether_sandbox::{NatsOptions, NatsServer, Postgres, PostgresOptions, shared};
+use bellwether_schemas::state::State;
+use bellwether_store as store;
+use bellwether_worker::{Context, Job};
+use tokio::time::sleep;
+
+use crate::cluster::{Cluster, Seen, run};
+
+fn counting(seen: &Seen<uuid::Uuid>) -> Job {
+    let seen = seen.clone();
+    Job::new("count", move |ctx: Context| {
+        let seen = seen.clone();
+        async move {
+            seen.note(ctx.execution_id());
+            sleep(Duration::from_millis(20)).await;
+            Ok::<_, String>(())
+        }
+    })
+}
+
+/// P31: alive, and consuming again after the broker is back.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn p31_the_worker_goes_on_after_a_broker_restart() {
+    let mut server = NatsServer::start(&NatsOptions::default()).await.unwrap();
+    let home = tempfile::tempdir().unwrap();
+    let database = store::Options::new(format!("sqlite:{}", home.path().join("l.db").display()));
+    let cluster = Cluster::start(database, server.url(), Some(home)).await;
+    let seen = Seen::default();
+    let worker = run(cluster.worker().register(counting(&seen)).max_concurrent(4));
+    cluster.enqueue("count", 100).await;
+    worker.until("some ran", |stats| stats.claimed >= 20).await;
+    server.kill().unwrap();
+    sleep(Duration::from_secs(2)).await;
+    cluster.enqueue("count", 20).await;
+    server.restart().await.unwrap();
+    cluster.until_count(State::Succeeded, 120).await;
+    assert_eq!(seen.all().len(), 120, "each once");
+    worker.stop().await;
+    cluster.audit().await;
+}
+
+/// The ledger is away in mid-run: claims and results are sent again until they are decided.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn p38_the_worker_goes_on_after_a_database_restart() {
+    if shared::postgres_is_skipped() {
+        return;
+    }
+    let mut server = Postgres::start(&PostgresOptions::default()).await.unwrap();
+    let database = store::Options::new(server.url());
+    let cluster = Cluster::start(database, shared::nats_url().await.unwrap(), None).await;
+    let seen = Seen::default();
+    let worker = run(cluster.worker().register(counting(&seen)).max_concurrent(4));
+    cluster.enqueue("count", 200).await;
+    worker.until("some ran", |stats| stats.claimed >= 20).await;
+    server.kill().unwrap();
+    sleep(Duration::from_secs(3)).await;
+    server.restart().await.unwrap();
+    cluster.until_count(State::Succeeded, 200).await;
+    let mut ran = seen.all();
+    ran.sort_unstable();
+    ran.dedup();
+    assert_eq!(ran.len(), 200);
+    let stats = worker.stop().await;
+    assert_eq!(stats.uncommitted, 0, "{stats:#?}");
+    cluster.audit().await;
+}

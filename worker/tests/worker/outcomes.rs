@@ -1,0 +1,231 @@
+//! What handlers say, and what the ledger makes of it.
+
+use std::time::Duration;
+
+use bellwether_client::{NewExecution, Payload};
+use bellwether_schemas::limits::OUTPUT_MAX;
+use bellwether_schemas::state::{Reason, State};
+use bellwether_worker::{Context, Job, Outcome};
+use serde::{Deserialize, Serialize};
+
+use crate::cluster::{Cluster, Seen, run};
+
+on_both_stores!(
+    every_outcome_reaches_its_state,
+    r71_a_shard_that_fails_retries_alone,
+    a_timeout_cancels_the_handler_and_is_charged,
+    a_snooze_is_not_charged,
+    messagepack_in_messagepack_out,
+);
+
+#[derive(Serialize, Deserialize)]
+struct Order {
+    number: u32,
+}
+
+fn jobs() -> Vec<Job> {
+    vec![
+        Job::new("complete", async || Outcome::complete("done")),
+        Job::new("cancel", async || {
+            Ok::<_, String>(Outcome::cancel("not needed"))
+        }),
+        Job::new("fail", async || {
+            Ok::<_, String>(Outcome::fail("no such region"))
+        }),
+        Job::new("error", async || Err::<(), _>("disk full")),
+        Job::new("panic", async || -> Result<(), String> {
+            panic!("boom {}", 7)
+        }),
+        Job::new("typed", async |order: Order| Ok::<_, String>(order.number)),
+        Job::new("large", async || Ok::<_, String>("x".repeat(OUTPUT_MAX))),
+    ]
+}
+
+async fn every_outcome_reaches_its_state(cluster: Cluster) {
+    let worker = jobs()
+        .into_iter()
+        .fold(cluster.worker(), bellwether_worker::Builder::register);
+    let worker = run(worker);
+    let expected = [
+        ("complete", "null", State::Succeeded, None, None),
+        (
+            "cancel",
+            "null",
+            State::Cancelled,
+            Some(Reason::Cancelled),
+            Some("not needed"),
+        ),
+        (
+            "fail",
+            "null",
+            State::Failed,
+            Some(Reason::Rejected),
+            Some("no such region"),
+        ),
+        (
+            "error",
+            "null",
+            State::Failed,
+            Some(Reason::Error),
+            Some("disk full"),
+        ),
+        (
+            "panic",
+            "null",
+            State::Failed,
+            Some(Reason::Panic),
+            Some("boom 7"),
+        ),
+        ("typed", r#"{"number":7}"#, State::Succeeded, None, None),
+        (
+            "typed",
+            r#"{"number":"x"}"#,
+            State::Failed,
+            Some(Reason::BadPayload),
+            Some("invalid type"),
+        ),
+        (
+            "typed",
+            "{",
+            State::Failed,
+            Some(Reason::BadPayload),
+            Some("EOF"),
+        ),
+        (
+            "large",
+            "null",
+            State::Failed,
+            Some(Reason::Error),
+            Some("larger than 262144"),
+        ),
+    ];
+    for (job, payload, state, reason, error) in expected {
+        let id = cluster.enqueue_once(job, payload).await;
+        let ended = cluster.until_state(id, state).await;
+        assert_eq!(ended.reason, reason, "{job} {payload}");
+        assert_eq!(ended.attempt, 1, "{job} {payload}");
+        let said = ended.error.unwrap_or_default();
+        assert!(
+            said.contains(error.unwrap_or_default()),
+            "{job} {payload}: {said}"
+        );
+    }
+    let stats = worker.stop().await;
+    assert_eq!(stats.committed["retry"], 5, "{stats:#?}");
+    cluster.audit().await;
+}
+
+async fn r71_a_shard_that_fails_retries_alone(cluster: Cluster) {
+    let seen = Seen::default();
+    let job = {
+        let seen = seen.clone();
+        Job::new("sharded", move |ctx: Context| {
+            let seen = seen.clone();
+            async move {
+                seen.note((ctx.shard_index(), ctx.attempt()));
+                if ctx.shard_index() == 2 && ctx.attempt() < 3 {
+                    return Err("not yet");
+                }
+                Ok(ctx.operation_id())
+            }
+        })
+        .cron("0 0 1 1 *", "UTC")
+        .shards(3)
+    };
+    let worker = run(cluster.worker().register(job));
+    bellwether_sandbox::eventually("the schedule", crate::cluster::SOON, async || {
+        !cluster.ledger.schedules().await.unwrap().is_empty()
+    })
+    .await
+    .unwrap();
+    let fire = cluster.client.trigger("sharded").await.unwrap();
+    let waited = cluster
+        .client
+        .wait(bellwether_client::What::Fire(fire), crate::cluster::SOON)
+        .await
+        .unwrap();
+    assert!(waited.succeeded());
+    let mut ran = seen.all();
+    ran.sort_unstable();
+    assert_eq!(ran, [(0, 1), (1, 1), (2, 1), (2, 2), (2, 3)]);
+    let story = cluster.story(waited.shards[2].execution_id).await;
+    assert_eq!(story.attempts.len(), 2, "superseded attempts are kept");
+    worker.stop().await;
+    cluster.audit().await;
+}
+
+async fn a_timeout_cancels_the_handler_and_is_charged(cluster: Cluster) {
+    let seen = Seen::default();
+    let job = {
+        let seen = seen.clone();
+        Job::new("slow", move |ctx: Context| {
+            let seen = seen.clone();
+            async move {
+                ctx.cancelled().await;
+                seen.note(ctx.remaining());
+                Err::<(), _>("interrupted")
+            }
+        })
+    };
+    let worker = run(cluster.worker().register(job));
+    let mut new = NewExecution::new("slow", Payload::json("null"));
+    new.policy.timeout = Duration::from_secs(1);
+    new.policy.max_attempts = 1;
+    let id = cluster.client.enqueue(&new).await.unwrap().execution_id();
+    let ended = cluster.until_state(id, State::Failed).await;
+    assert_eq!(ended.reason, Some(Reason::Timeout), "{ended:#?}");
+    assert!(ended.attempts_exhausted);
+    assert_eq!(seen.all(), [Duration::ZERO]);
+    let stats = worker.stop().await;
+    assert_eq!(
+        stats.committed["retry"], 1,
+        "the worker said so, not the sweep"
+    );
+    cluster.audit().await;
+}
+
+async fn a_snooze_is_not_charged(cluster: Cluster) {
+    let job = Job::new("snooze", async |ctx: Context| {
+        let outcome = if ctx.generation() < 3 {
+            Outcome::snooze(Duration::ZERO)
+        } else {
+            Outcome::done()
+        };
+        Ok::<_, String>(outcome)
+    });
+    let worker = run(cluster.worker().register(job));
+    let id = cluster.enqueue_once("snooze", "null").await;
+    let done = cluster.until_state(id, State::Succeeded).await;
+    assert_eq!((done.attempt, done.generation), (1, 3));
+    worker.stop().await;
+    cluster.audit().await;
+}
+
+async fn messagepack_in_messagepack_out(cluster: Cluster) {
+    let job = Job::new("packed", async |order: Order| {
+        Ok::<_, String>(Order {
+            number: order.number + 1,
+        })
+    });
+    let worker = run(cluster.worker().register(job));
+    let bytes = rmp_serde::to_vec_named(&Order { number: 41 }).unwrap();
+    let content_type = bellwether_schemas::header::MSGPACK.to_owned();
+    let new = NewExecution::new(
+        "packed",
+        Payload {
+            bytes,
+            content_type,
+        },
+    );
+    let id = cluster.client.enqueue(&new).await.unwrap().execution_id();
+    cluster.until_state(id, State::Succeeded).await;
+    let output = cluster.story(id).await.output.unwrap();
+    assert_eq!(output.content_type, bellwether_schemas::header::MSGPACK);
+    assert_eq!(
+        rmp_serde::from_slice::<Order>(&output.bytes)
+            .unwrap()
+            .number,
+        42
+    );
+    worker.stop().await;
+}

@@ -1,0 +1,416 @@
+//! From the outbox to the result.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use async_nats::HeaderMap;
+use bellwether_client::{NewSchedule, Timing, What};
+use bellwether_schemas::header;
+use bellwether_schemas::state::{Priority, State};
+use bellwether_schemas::wire::{self, Dispatch, KIND_DISPATCH};
+use bellwether_store::Payload;
+use bellwether_store::executions::NewExecution;
+use bellwether_worker::{Context, Error, Job};
+use tokio::time::sleep;
+use uuid::Uuid;
+
+use crate::cluster::{Cluster, SOON, Seen, run};
+
+on_both_stores!(
+    r65_500_one_shots_run_once_each_on_two_workers,
+    r70_shards_spread_over_workers,
+    r72_an_unsharded_job_sees_0_of_1,
+    r84_witness_before_business_and_ack_after_the_claim,
+    r42_a_late_worker_gets_what_waited,
+    r67_a_job_with_a_schedule_registers_it_once,
+    never_more_is_pulled_than_there_are_slots,
+    one_slot_serves_all_lanes,
+    a_dispatch_that_is_over_is_refused_and_acked,
+    an_unknown_job_or_wire_version_is_handed_back,
+);
+
+async fn r65_500_one_shots_run_once_each_on_two_workers(cluster: Cluster) {
+    let seen = Seen::default();
+    let workers: Vec<_> = (0..2)
+        .map(|_| {
+            let seen = seen.clone();
+            let job = Job::new("count", move |ctx: Context| {
+                let seen = seen.clone();
+                async move {
+                    seen.note(ctx.operation_id());
+                    Ok::<_, String>(())
+                }
+            });
+            run(cluster.worker().register(job).max_concurrent(8))
+        })
+        .collect();
+    let ids: BTreeSet<_> = cluster.enqueue("count", 500).await.into_iter().collect();
+    cluster.until_count(State::Succeeded, 500).await;
+    let ran = seen.all();
+    assert_eq!(ran.len(), 500, "each once");
+    assert_eq!(
+        ran.into_iter().collect::<BTreeSet<_>>(),
+        ids,
+        "operation = first execution"
+    );
+    cluster.until_streams_are_empty().await;
+    let stats: Vec<_> = {
+        let mut stats = Vec::new();
+        for worker in workers {
+            stats.push(worker.stop().await);
+        }
+        stats
+    };
+    assert!(
+        stats.iter().all(|stats| stats.claimed > 0),
+        "both work: {stats:#?}"
+    );
+    assert_eq!(
+        stats
+            .iter()
+            .map(|stats| stats.committed["complete"])
+            .sum::<u64>(),
+        500
+    );
+    cluster.audit().await;
+}
+
+async fn r70_shards_spread_over_workers(cluster: Cluster) {
+    let seen = Seen::default();
+    let workers: Vec<_> = (0..3)
+        .map(|worker| {
+            let seen = seen.clone();
+            let job = Job::new("sharded", move |ctx: Context| {
+                let seen = seen.clone();
+                async move {
+                    seen.note((worker, ctx.shard_index(), ctx.shard_total()));
+                    sleep(Duration::from_millis(500)).await;
+                    Ok::<_, String>(ctx.shard_index())
+                }
+            });
+            run(cluster.worker().register(job).max_concurrent(2))
+        })
+        .collect();
+    let mut schedule = NewSchedule::new("sharded", far_away());
+    schedule.shard_total = 4;
+    cluster.client.register(&schedule).await.unwrap();
+    for worker in &workers {
+        worker.until("ready", |stats| stats.asked > 0).await;
+    }
+    let fire = cluster.client.trigger("sharded").await.unwrap();
+    let waited = cluster.client.wait(What::Fire(fire), SOON).await.unwrap();
+    assert!(waited.succeeded());
+    assert_eq!(waited.outputs::<u32>().unwrap(), [0, 1, 2, 3]);
+    let ran = seen.all();
+    assert_eq!(ran.len(), 4);
+    assert!(ran.iter().all(|(_, _, total)| *total == 4));
+    let on: BTreeSet<_> = ran.iter().map(|(worker, ..)| worker).collect();
+    assert!(on.len() >= 2, "{ran:?}");
+    for worker in workers {
+        worker.stop().await;
+    }
+    cluster.audit().await;
+}
+
+/// An instant that no test reaches.
+fn far_away() -> Timing {
+    Timing::Cron {
+        expr: "0 0 1 1 *".to_owned(),
+        zone: "UTC".to_owned(),
+    }
+}
+
+async fn r72_an_unsharded_job_sees_0_of_1(cluster: Cluster) {
+    let job = Job::new("context", async |ctx: Context, region: String| {
+        let facts = format!(
+            "{} {} {}/{}",
+            ctx.job(),
+            region,
+            ctx.shard_index(),
+            ctx.shard_total()
+        );
+        Ok::<_, String>((
+            facts,
+            ctx.fire_id(),
+            ctx.execution_id(),
+            ctx.attempt(),
+            ctx.generation(),
+        ))
+    });
+    let worker = run(cluster.worker().register(job));
+    let id = cluster.enqueue_once("context", "\"eu\"").await;
+    cluster.until_state(id, State::Succeeded).await;
+    let story = cluster.story(id).await;
+    let output: (String, Uuid, Uuid, u32, i64) =
+        serde_json::from_slice(&story.output.unwrap().bytes).unwrap();
+    let fire_id = story.execution.fire_id;
+    assert_eq!(output, ("context eu 0/1".to_owned(), fire_id, id, 1, 1));
+    worker.stop().await;
+}
+
+async fn r84_witness_before_business_and_ack_after_the_claim(cluster: Cluster) {
+    let (ledger, witness) = (cluster.ledger.clone(), Seen::default());
+    let (go, wait) = tokio::sync::watch::channel(false);
+    let job = {
+        let witness = witness.clone();
+        Job::new("witness", move |ctx: Context| {
+            let witness = witness.clone();
+            let ledger = ledger.clone();
+            let mut wait = wait.clone();
+            async move {
+                witness.note(
+                    ledger
+                        .execution(ctx.execution_id())
+                        .await
+                        .unwrap()
+                        .unwrap()
+                        .execution,
+                );
+                let _ = wait.wait_for(|go| *go).await;
+                Ok::<_, String>(())
+            }
+        })
+    };
+    let worker = run(cluster.worker().register(job));
+    let id = cluster.enqueue("witness", 1).await[0];
+    worker.until("it runs", |stats| stats.running == 1).await;
+    // The message is gone although the handler has not returned: the ledger owns recovery.
+    cluster.until_streams_are_empty().await;
+    assert_eq!(cluster.execution(id).await.state, State::Running);
+    go.send(true).unwrap();
+    let done = cluster.until_state(id, State::Succeeded).await;
+    let seen = witness.all().pop().unwrap();
+    assert_eq!(
+        seen.state,
+        State::Running,
+        "written before any user code runs"
+    );
+    assert!(seen.claimed_at.is_some() && seen.session_id.is_some());
+    // R85: the four times stand in their order.
+    assert!(done.scheduled_at <= done.claimed_at.unwrap());
+    assert!(done.claimed_at <= done.started_at && done.started_at <= done.ended_at);
+    worker.stop().await;
+}
+
+async fn r42_a_late_worker_gets_what_waited(cluster: Cluster) {
+    let id = cluster.enqueue("late", 1).await[0];
+    sleep(Duration::from_secs(4)).await;
+    assert_eq!(cluster.execution(id).await.state, State::Pending);
+    let worker = run(cluster
+        .worker()
+        .register(Job::new("late", async || Ok::<_, String>(()))));
+    let done = cluster.until_state(id, State::Succeeded).await;
+    assert_eq!(done.generation, 1);
+    worker.stop().await;
+}
+
+async fn r67_a_job_with_a_schedule_registers_it_once(cluster: Cluster) {
+    let job =
+        |every| Job::new("beat", async || Ok::<_, String>(())).every(Duration::from_secs(every));
+    let first = run(cluster.worker().register(job(1)));
+    cluster.until_count(State::Succeeded, 2).await;
+    first.stop().await;
+    let second = run(cluster.worker().register(job(3600)));
+    second.until("it works", |stats| stats.claimed > 0).await;
+    second.stop().await;
+    let schedules = cluster.ledger.schedules().await.unwrap();
+    assert_eq!(schedules.len(), 1);
+    let period = &schedules[0].timing;
+    assert!(
+        matches!(
+            period,
+            Timing::Every {
+                period_ms: 1_000,
+                ..
+            }
+        ),
+        "a start changes none: {period:?}"
+    );
+    cluster.audit().await;
+}
+
+async fn never_more_is_pulled_than_there_are_slots(cluster: Cluster) {
+    let (go, wait) = tokio::sync::watch::channel(false);
+    let job = Job::new("slow", move || {
+        let mut wait = wait.clone();
+        async move {
+            let _ = wait.wait_for(|go| *go).await;
+            Ok::<_, String>(())
+        }
+    });
+    let worker = run(cluster
+        .worker()
+        .register(job)
+        .max_concurrent(3)
+        .prefetch(100));
+    cluster.enqueue("slow", 40).await;
+    worker
+        .until("all slots are used", |stats| stats.running == 3)
+        .await;
+    sleep(Duration::from_secs(1)).await;
+    let stats = worker.stats();
+    assert_eq!((stats.received, stats.claimed, stats.waiting), (3, 3, 0));
+    go.send(true).unwrap();
+    cluster.until_count(State::Succeeded, 40).await;
+    let stats = worker.stop().await;
+    assert_eq!(stats.forgotten, 0, "{stats:#?}");
+    cluster.audit().await;
+}
+
+async fn one_slot_serves_all_lanes(cluster: Cluster) {
+    let job = |name: &str, queue: &str| Job::new(name, async || Ok::<_, String>(())).queue(queue);
+    let worker = run(cluster
+        .worker()
+        .register(job("a", "one"))
+        .register(job("b", "two"))
+        .max_concurrent(1));
+    worker.until("ready", |stats| stats.asked > 0).await;
+    let mut new = Vec::new();
+    for queue in ["one", "two"] {
+        for priority in Priority::ALL {
+            let mut one = NewExecution::new(
+                if queue == "one" { "a" } else { "b" },
+                Payload::json("null"),
+            );
+            one.queue = queue.to_owned();
+            one.priority = *priority;
+            new.push(one);
+        }
+    }
+    for round in 1..=3 {
+        for one in &mut new {
+            one.fire_id = bellwether_schemas::ids::fresh();
+        }
+        cluster.client.enqueue_all(&new).await.unwrap();
+        cluster.until_count(State::Succeeded, 6 * round).await;
+    }
+    let stats = worker.stop().await;
+    assert_eq!((stats.claimed, stats.forgotten), (18, 0), "{stats:#?}");
+}
+
+async fn a_dispatch_that_is_over_is_refused_and_acked(cluster: Cluster) {
+    let worker = run(cluster
+        .worker()
+        .register(Job::new("once", async || Ok::<_, String>(()))));
+    let id = cluster.enqueue("once", 1).await[0];
+    cluster.until_state(id, State::Succeeded).await;
+    let ledger_id = cluster.ledger.ledger().await.unwrap().id;
+    publish_dispatch(&cluster, &dispatch(ledger_id, id, "once"), ledger_id).await;
+    worker
+        .until("refused", |stats| stats.refused.get("terminal") == Some(&1))
+        .await;
+    let orphan = Uuid::from_u128(7);
+    publish_dispatch(&cluster, &dispatch(ledger_id, orphan, "once"), ledger_id).await;
+    worker
+        .until("refused", |stats| {
+            stats.refused.get("no_such_execution") == Some(&1)
+        })
+        .await;
+    cluster.until_streams_are_empty().await;
+    // Another ledger's message is never acked.
+    publish_dispatch(&cluster, &dispatch(orphan, id, "once"), orphan).await;
+    worker.until("foreign", |stats| stats.foreign >= 1).await;
+    assert_eq!(cluster.messages().await.0, 1);
+    assert_eq!(cluster.execution(id).await.generation, 1);
+    worker.stop().await;
+}
+
+fn dispatch(ledger_id: Uuid, execution_id: Uuid, job: &str) -> Dispatch {
+    Dispatch {
+        v: bellwether_schemas::subject::WIRE_VERSION,
+        kind: KIND_DISPATCH.to_owned(),
+        ledger_id,
+        job: job.to_owned(),
+        fire_id: execution_id,
+        execution_id,
+        dispatch_no: 1,
+        shard_index: 0,
+        shard_total: 1,
+        schedule_version: None,
+        scheduled_at_ms: 0,
+        start_deadline_ms: 0,
+        timeout_ms: 1_000,
+        trace: None,
+    }
+}
+
+async fn publish_dispatch(cluster: &Cluster, dispatch: &Dispatch, ledger_id: Uuid) {
+    let mut headers = HeaderMap::new();
+    headers.insert(header::LEDGER_ID, ledger_id.to_string());
+    headers.insert(header::EXECUTION_ID, dispatch.execution_id.to_string());
+    headers.insert(header::DISPATCH_NO, dispatch.dispatch_no.to_string());
+    let subject = cluster.subjects.work("default", Priority::Normal);
+    let body = wire::encode(dispatch).unwrap();
+    let js = async_nats::jetstream::new(cluster.nats.clone());
+    js.publish_with_headers(subject, headers, body.into())
+        .await
+        .unwrap()
+        .await
+        .unwrap();
+}
+
+async fn an_unknown_job_or_wire_version_is_handed_back(cluster: Cluster) {
+    let other = run(cluster
+        .worker()
+        .register(Job::new("known", async || Ok::<_, String>(()))));
+    let id = cluster.enqueue("unknown", 1).await[0];
+    other
+        .until("handed back", |stats| stats.deferred >= 1)
+        .await;
+    cluster.until_streams_are_empty().await;
+    let waiting = cluster.execution(id).await;
+    assert_eq!(
+        (waiting.attempt, waiting.generation),
+        (0, 0),
+        "not charged: {waiting:#?}"
+    );
+    assert_eq!(waiting.last_refusal.as_deref(), Some("no_handler"));
+    other.stop().await;
+    let able = run(cluster
+        .worker()
+        .register(Job::new("unknown", async || Ok::<_, String>(()))));
+    let done = cluster.until_state(id, State::Succeeded).await;
+    assert_eq!(done.attempt, 1);
+    // A version of tomorrow is handed back as well, by its plain headers.
+    let ledger_id = cluster.ledger.ledger().await.unwrap().id;
+    let mut tomorrow = dispatch(ledger_id, id, "unknown");
+    tomorrow.v = 99;
+    publish_dispatch(&cluster, &tomorrow, ledger_id).await;
+    able.until("handed back", |stats| stats.deferred == 1).await;
+    cluster.until_streams_are_empty().await;
+    able.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn streams_of_another_ledger_are_refused() {
+    let cluster = Cluster::on_sqlite().await;
+    let home = tempfile::tempdir().unwrap();
+    let file = home.path().join("other.db");
+    let other = bellwether_store::Options::new(format!("sqlite:{}", file.display()));
+    bellwether_store::migrate(&other).await.unwrap();
+    let worker = run(cluster
+        .worker()
+        .database(other)
+        .register(Job::new("a", async || Ok::<_, String>(()))));
+    let error = worker.ended().await.unwrap_err();
+    assert!(matches!(error, Error::OtherLedger { .. }), "{error}");
+    assert!(
+        error.to_string().contains("namespace of its own"),
+        "{error}"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_unmigrated_ledger_is_refused_with_the_remedy() {
+    let home = tempfile::tempdir().unwrap();
+    let file = home.path().join("empty.db");
+    let worker = run(bellwether_worker::Worker::builder()
+        .database(bellwether_store::Options::new(format!(
+            "sqlite:{}",
+            file.display()
+        )))
+        .nats("nats://127.0.0.1:1")
+        .register(Job::new("a", async || Ok::<_, String>(()))));
+    let error = worker.ended().await.unwrap_err().to_string();
+    assert!(error.contains("bellwether migrate"), "{error}");
+}
