@@ -243,14 +243,14 @@ mod tests {
                 schedule.fires[0] += TimeDelta::milliseconds(500);
             }),
             ("outside its settled history", |schedule| {
-                schedule.fires[0] = at(11)
+                schedule.fires[0] = at(11);
             }),
             ("inside a range", |schedule| schedule.fires[0] = at(3)),
             ("says 4 instants and has 5", |schedule| {
-                schedule.ranges[0].2 = 4
+                schedule.ranges[0].2 = 4;
             }),
             ("overlaps", |schedule| {
-                schedule.ranges.push((at(5), at(6), 2))
+                schedule.ranges.push((at(5), at(6), 2));
             }),
         ];
         for (text, break_it) in breaks {

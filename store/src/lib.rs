@@ -15,6 +15,7 @@
 //! 3. Add a conformance case; the suite fails when the two stores run different counts.
 
 pub mod audit;
+mod check;
 mod connect;
 mod error;
 pub mod executions;

@@ -21,6 +21,10 @@ const HEARTBEAT: Duration = Duration::from_secs(5);
 /// A server silent for so long over the time agreed is not there.
 const SILENCE: Duration = Duration::from_secs(2);
 
+/// A consumer that is not there after so long is worth a log line: a relay makes that of a new
+/// queue within a second.
+const PATIENCE: Duration = Duration::from_secs(3);
+
 /// What a lane is known to hold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum State {
@@ -84,7 +88,7 @@ impl Lane {
             rank,
             state: State::Look,
             last_message: Duration::ZERO,
-            trouble: Trouble::with("pull messages"),
+            trouble: Trouble::with("pull messages").after(PATIENCE),
             next: format!("$JS.API.CONSUMER.MSG.NEXT.{stream}.{consumer}"),
             name: format!("{stream}/{consumer}"),
         }
@@ -141,7 +145,7 @@ pub(crate) fn hear(message: &Message) -> Heard {
         Some(StatusCode::NO_RESPONDERS) => Heard::Pause(Pause::new(
             250,
             2_000,
-            "not there; the relay makes it within a second",
+            "not there; waiting for a relay to make it",
         )),
         Some(StatusCode::REQUEST_TERMINATED) => terminated(said),
         Some(status) => Heard::Pause(Pause::new(1_000, 5_000, &format!("{status} {said}"))),

@@ -116,7 +116,14 @@ impl Puller {
                 Found::NotYet(why) => trouble.note(&why),
                 Found::Other(error) => trouble.note(&error),
             }
-            sleep(between(AFTERWARDS.0, AFTERWARDS.1)).await;
+            // Whether there is a connection costs the server nothing.
+            let connected = self.client.connection_state() == Connection::Connected;
+            let longest = if connected {
+                AFTERWARDS.1
+            } else {
+                AFTERWARDS.0
+            };
+            sleep(between(longest / 4, longest)).await;
         }
     }
 
@@ -239,7 +246,8 @@ impl Puller {
         self.lanes.iter().any(|lane| match lane.state {
             State::Look => true,
             State::Empty(since) => since < stale,
-            State::Parked | State::Paused(_) => false,
+            State::Paused(until) => until <= clock::boot(),
+            State::Parked => false,
         })
     }
 
@@ -302,10 +310,12 @@ impl Puller {
 
     /// With quick handlers several slots are filled by one request.
     fn is_worth_a_look(&self) -> bool {
-        let unparked = self
-            .lanes
-            .iter()
-            .any(|lane| matches!(lane.state, State::Look | State::Empty(_)));
+        let now = clock::boot();
+        let unparked = self.lanes.iter().any(|lane| match lane.state {
+            State::Look | State::Empty(_) => true,
+            State::Paused(until) => until <= now,
+            State::Parked => false,
+        });
         let limits = self.capacity.limits();
         let quick = self.capacity.claimable() > limits.max_concurrent;
         let least = if quick {

@@ -13,38 +13,55 @@ const SAID_AGAIN: Duration = Duration::from_mins(1);
 pub(crate) struct Trouble {
     /// What fails, as a verb phrase: "failed to …".
     what: &'static str,
+    /// What is over sooner is not worth a line.
+    patience: Duration,
+    /// Boot time of its begin.
     since: Option<Duration>,
-    said: Duration,
+    /// Boot time of the last line about it.
+    said: Option<Duration>,
 }
 
 impl Trouble {
     pub(crate) const fn with(what: &'static str) -> Self {
         Self {
             what,
+            patience: Duration::ZERO,
             since: None,
-            said: Duration::ZERO,
+            said: None,
         }
+    }
+
+    /// The same, not told before it has lasted so long.
+    #[must_use]
+    pub(crate) const fn after(mut self, patience: Duration) -> Self {
+        self.patience = patience;
+        self
     }
 
     /// It failed (again); it will be tried again.
     pub(crate) fn note(&mut self, error: &dyn Display) {
         let now = clock::boot();
-        let since = *self.since.get_or_insert(now);
-        let seconds = now.saturating_sub(since).as_secs();
-        if since == now {
-            tracing::warn!(%error, "failed to {}, trying again", self.what);
-        } else if now.saturating_sub(self.said) >= SAID_AGAIN {
-            tracing::warn!(%error, seconds, "still failing to {}", self.what);
-        } else {
-            tracing::debug!(%error, seconds, "still failing to {}", self.what);
-            return;
+        let lasted = now.saturating_sub(*self.since.get_or_insert(now));
+        let seconds = lasted.as_secs();
+        match self.said {
+            None if lasted >= self.patience => {
+                tracing::warn!(%error, "failed to {}, trying again", self.what);
+            }
+            Some(said) if now.saturating_sub(said) >= SAID_AGAIN => {
+                tracing::warn!(%error, seconds, "still failing to {}", self.what);
+            }
+            None | Some(_) => {
+                tracing::debug!(%error, seconds, "failing to {}", self.what);
+                return;
+            }
         }
-        self.said = now;
+        self.said = Some(now);
     }
 
     /// It works.
     pub(crate) fn over(&mut self) {
-        if let Some(since) = self.since.take() {
+        let since = self.since.take();
+        if let (Some(since), Some(_)) = (since, self.said.take()) {
             let seconds = clock::boot().saturating_sub(since).as_secs();
             tracing::info!(seconds, "able to {} again", self.what);
         }

@@ -416,7 +416,7 @@ async fn wait_for_streams(
     subjects: &Subjects,
     ledger_id: Uuid,
 ) -> Result<(), Error> {
-    let mut trouble = Trouble::with("find the streams");
+    let mut trouble = Trouble::with("find the streams").after(Duration::from_secs(1));
     let mut delays = asking_again(START_CAP / 5);
     loop {
         match broker::look(js, client, subjects, ledger_id).await {

@@ -11,7 +11,7 @@ use crate::duration;
 use crate::exit::{FAILED, Failure, Result, USAGE};
 
 const NO_HANDLERS: &str = "this binary has no handlers of yours. Build a worker of your own: \
-     `cargo add bellwether-worker`, mark an async fn with #[job(name = \"…\")], register it and \
+     depend on the crate bellwether-worker, mark an async fn with #[job(name = \"…\")], register it and \
      run it (README: \"A worker\"). `bellwether worker --demo` runs the demo's jobs";
 
 #[derive(Debug, Args)]

@@ -16,21 +16,7 @@ async fn busy(cluster: &Cluster, journal: &Journal, name: &str, ms: &[u64]) -> (
     let [id] = cluster.enqueue(1, &journal.work(ms)).await[..] else {
         unreachable!()
     };
-    let begin = std::time::Instant::now();
-    let context = async_nats::jetstream::new(cluster.nats.clone());
-    let mut said = 0;
     until(&format!("the start on {name}"), async || {
-        if begin.elapsed().as_secs() > said {
-            said += 1;
-            let stream = context.get_stream_no_info(cluster.subjects.work_stream()).await.unwrap();
-            for c in ["default-high","default-normal","default-low"] {
-                if let Ok(i) = stream.consumer_info(c).await {
-                println!("{name} {:?} {c} pending {} ack_pending {} waiting {} redelivered {} delivered {:?}", begin.elapsed(), i.num_pending, i.num_ack_pending, i.num_waiting, i.num_redelivered, i.delivered.consumer_sequence);
-                }
-            }
-            println!("{:?}", cluster.execution(id).await);
-        }
-
         journal.starts() == started + 1
     })
     .await;

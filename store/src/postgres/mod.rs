@@ -11,7 +11,7 @@
 
 mod audit;
 mod call;
-mod check;
+use crate::check;
 mod enqueue_in;
 mod errors;
 mod executions;

@@ -19,7 +19,7 @@ use crate::executions::{
 #[async_trait::async_trait]
 impl Executions for SqliteStore {
     async fn enqueue(&self, new: &[NewExecution]) -> Result<Vec<Enqueued>> {
-        new.iter().try_for_each(check::new_execution)?;
+        new.iter().try_for_each(check::one_shot)?;
         let new = new.to_vec();
         self.writer
             .write("enqueue executions", async move |conn, now| {
@@ -56,7 +56,7 @@ impl Executions for SqliteStore {
 
     async fn claim_submitted(&self, session: Uuid, asks: &[SubmitAsk]) -> Result<Vec<ClaimAnswer>> {
         const OP: &str = "claim submitted messages";
-        asks.iter().try_for_each(check::submit_ask)?;
+        asks.iter().try_for_each(check::submitted)?;
         let answers = self.batch(OP, asks, async move |conn, now, ask| {
             submitted::claim(conn, now, session, ask).await
         });

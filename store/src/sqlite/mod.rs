@@ -17,7 +17,7 @@ macro_rules! sql {
     };
 }
 mod audit;
-mod check;
+use crate::check;
 mod claim;
 mod clock;
 mod commit;
@@ -126,7 +126,7 @@ impl Store for SqliteStore {
 /// by polling.
 pub async fn enqueue_in(conn: &mut SqliteConnection, new: &NewExecution) -> Result<Enqueued> {
     const OP: &str = "enqueue in the caller's transaction";
-    check::new_execution(new)?;
+    check::one_shot(new)?;
     let enqueued = async {
         let now = clock::now(conn).await?;
         enqueue::enqueue(conn, now, new).await

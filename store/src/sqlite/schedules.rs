@@ -78,7 +78,7 @@ pub(super) fn timing(row: &SqliteRow) -> Result<Timing, Fault> {
 #[async_trait::async_trait]
 impl Schedules for SqliteStore {
     async fn register_schedule(&self, new: &NewSchedule) -> Result<Registered> {
-        check::new_schedule(new)?;
+        check::schedule(new)?;
         let (new, id) = (new.clone(), ids::fresh());
         self.writer
             .write("register a schedule", async move |conn, now| {

@@ -38,12 +38,16 @@ async fn r65_500_one_shots_run_once_each_on_two_workers(cluster: Cluster) {
                 let seen = seen.clone();
                 async move {
                     seen.note(ctx.operation_id());
+                    sleep(Duration::from_millis(5)).await;
                     Ok::<_, String>(())
                 }
             });
             run(cluster.worker().register(job).max_concurrent(8))
         })
         .collect();
+    for worker in &workers {
+        worker.until("ready", |stats| stats.asked > 0).await;
+    }
     let ids: BTreeSet<_> = cluster.enqueue("count", 500).await.into_iter().collect();
     cluster.until_count(State::Succeeded, 500).await;
     let ran = seen.all();

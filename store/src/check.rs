@@ -20,12 +20,12 @@ fn invalid(op: &'static str, what: impl Into<Box<dyn std::error::Error + Send + 
 }
 
 /// A name of the ledger's alphabet.
-pub(super) fn name(kind: &'static str, name: &str) -> Result<()> {
+pub(crate) fn name(kind: &'static str, name: &str) -> Result<()> {
     Ok(names::check(kind, name)?)
 }
 
 /// A name that may be quoted as a schema.
-pub(super) fn schema(schema: &str) -> Result<()> {
+pub(crate) fn schema(schema: &str) -> Result<()> {
     if !names::is_valid(schema) || schema.len() > 63 || schema.starts_with("pg_") {
         return Err(invalid(
             "check the schema's name",
@@ -36,7 +36,7 @@ pub(super) fn schema(schema: &str) -> Result<()> {
 }
 
 /// A schedule to be registered.
-pub(super) fn schedule(new: &NewSchedule) -> Result<()> {
+pub(crate) fn schedule(new: &NewSchedule) -> Result<()> {
     const OP: &str = "check a schedule";
     name("schedule", &new.name)?;
     name("job", &new.job)?;
@@ -74,7 +74,7 @@ pub(super) fn schedule(new: &NewSchedule) -> Result<()> {
 }
 
 /// A one-shot for the outbox path.
-pub(super) fn one_shot(new: &NewExecution) -> Result<()> {
+pub(crate) fn one_shot(new: &NewExecution) -> Result<()> {
     const OP: &str = "check a one-shot";
     name("job", &new.job)?;
     name("queue", &new.queue)?;
@@ -94,7 +94,7 @@ pub(super) fn one_shot(new: &NewExecution) -> Result<()> {
 }
 
 /// A submitted message.
-pub(super) fn submitted(ask: &SubmitAsk) -> Result<()> {
+pub(crate) fn submitted(ask: &SubmitAsk) -> Result<()> {
     const OP: &str = "check a submitted message";
     name("job", &ask.job)?;
     name("queue", &ask.queue)?;
@@ -104,7 +104,7 @@ pub(super) fn submitted(ask: &SubmitAsk) -> Result<()> {
 }
 
 /// A result: its output is bounded by the worker before it comes here.
-pub(super) fn commit(commit: &Commit) -> Result<()> {
+pub(crate) fn commit(commit: &Commit) -> Result<()> {
     match &commit.outcome {
         Outcome::Complete(output) if output.bytes.len() > OUTPUT_MAX => Err(invalid(
             "check a result",
