@@ -62,6 +62,7 @@ impl From<bellwether_client::Error> for Failure {
         let code = match error {
             Error::Store(error) => return error.into(),
             Error::NeedsStore { .. }
+            | Error::NothingConfigured
             | Error::NeedsNats { .. }
             | Error::Name(_)
             | Error::PayloadTooLarge { .. }
@@ -69,7 +70,7 @@ impl From<bellwether_client::Error> for Failure {
             | Error::Encode(_) => USAGE,
             Error::NoSuchSchedule { .. } | Error::NothingToWaitFor { .. } => NOT_FOUND,
             Error::ScheduleExists { .. } => REFUSED,
-            Error::Submit { .. } | Error::WaitTimedOut { .. } => UNREACHABLE,
+            Error::Connect(_) | Error::Submit { .. } | Error::WaitTimedOut { .. } => UNREACHABLE,
             Error::NoAnswer { .. } => FAILED,
         };
         Self::new(code, error.to_string())

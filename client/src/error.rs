@@ -21,6 +21,12 @@ pub enum Error {
         /// The call.
         call: &'static str,
     },
+    /// No variable says where the ledger or the broker is.
+    #[error("set BELLWETHER_DATABASE_URL, BELLWETHER_NATS_URL or both")]
+    NothingConfigured,
+    /// The broker cannot be reached.
+    #[error("failed to reach NATS: {0}")]
+    Connect(#[from] async_nats::ConnectError),
     /// A name out of its alphabet.
     #[error(transparent)]
     Name(#[from] NameError),

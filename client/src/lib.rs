@@ -9,6 +9,7 @@
 //! A client that only submits needs no database, one that only enqueues needs no broker:
 //! build it with what you have; a call that needs the other half says so.
 
+mod connect;
 mod error;
 mod submit;
 mod transaction;

@@ -21,11 +21,12 @@ pub enum ErrorKind {
 
 /// A failed ledger operation.
 #[derive(Debug, thiserror::Error)]
-#[error("failed to {op}: {source}")]
+#[error("failed to {op}: {cause}")]
 pub struct Error {
     op: &'static str,
     kind: ErrorKind,
-    source: Box<dyn std::error::Error + Send + Sync>,
+    // Not a `source`: it is part of the message already.
+    cause: Box<dyn std::error::Error + Send + Sync>,
 }
 
 impl Error {
@@ -33,12 +34,12 @@ impl Error {
     pub fn new(
         op: &'static str,
         kind: ErrorKind,
-        source: impl Into<Box<dyn std::error::Error + Send + Sync>>,
+        cause: impl Into<Box<dyn std::error::Error + Send + Sync>>,
     ) -> Self {
         Self {
             op,
             kind,
-            source: source.into(),
+            cause: cause.into(),
         }
     }
 

@@ -256,7 +256,6 @@ pub(crate) fn host_name() -> String {
 }
 
 #[cfg(test)]
-#[expect(clippy::unwrap_used, reason = "tests")]
 mod tests {
     use super::*;
 

@@ -262,7 +262,6 @@ impl fmt::Debug for Job {
 }
 
 #[cfg(test)]
-#[expect(clippy::unwrap_used, reason = "tests")]
 mod tests {
     use super::*;
     use crate::{Context, Outcome};

@@ -128,7 +128,6 @@ fn chain(error: &(dyn std::error::Error + 'static)) -> String {
 }
 
 #[cfg(test)]
-#[expect(clippy::unwrap_used, reason = "tests")]
 mod tests {
     use super::*;
 

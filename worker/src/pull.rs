@@ -398,7 +398,6 @@ fn order(lanes: &[Lane], round: usize) -> Vec<usize> {
 }
 
 #[cfg(test)]
-#[expect(clippy::unwrap_used, reason = "tests")]
 mod tests {
     use super::*;
 

@@ -36,7 +36,6 @@ pub(crate) fn between(low: Duration, high: Duration) -> Duration {
 }
 
 #[cfg(test)]
-#[expect(clippy::unwrap_used, reason = "tests")]
 mod tests {
     use super::*;
 

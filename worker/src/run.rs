@@ -231,7 +231,6 @@ fn panic_message(panic: &(dyn Any + Send)) -> String {
 }
 
 #[cfg(test)]
-#[expect(clippy::unwrap_used, reason = "tests")]
 mod tests {
     use super::*;
 

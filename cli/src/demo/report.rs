@@ -168,7 +168,6 @@ fn add_file(path: &Path, slice: &mut Slice, contents: &mut blake3::Hasher) {
 }
 
 #[cfg(test)]
-#[expect(clippy::unwrap_used, reason = "tests")]
 mod tests {
     use super::*;
 

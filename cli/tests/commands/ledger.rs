@@ -100,7 +100,7 @@ async fn submit_list_show_and_workers_tell_one_story() {
         .expect(0)
         .json();
     assert_eq!(fields(&shown), ["execution", "output", "timeline"]);
-    assert_eq!(shown["output"], json!({"generation": 2, "shard": 0}));
+    assert_eq!(shown["output"], json!([2, 0]));
     let timeline = shown["timeline"].as_array().unwrap();
     let at: Vec<_> = timeline
         .iter()

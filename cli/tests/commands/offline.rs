@@ -125,7 +125,7 @@ async fn r32_four_versions_are_reported() {
 
 #[tokio::test]
 async fn a_worker_without_handlers_says_how_to_build_one() {
-    let words = ["cargo add bellwether-worker", "#[job(name", "--demo"];
+    let words = ["bellwether-worker", "#[job(name", "--demo"];
     bellwether(&["worker"]).await.refused(2, &words);
 }
 

@@ -221,7 +221,7 @@ async fn r70_four_shards_on_three_workers() {
     let outputs: Vec<serde_json::Value> = waited.outputs().unwrap();
     let shards: Vec<_> = outputs
         .iter()
-        .map(|output| output["shard"].as_u64().unwrap())
+        .map(|output| output[1].as_u64().unwrap())
         .collect();
     assert_eq!(shards, [0, 1, 2, 3]);
     journal.assert_each_ended_once(4);

@@ -107,7 +107,7 @@ async fn r19_stale_owner_after_sigstop_changes_no_row() {
     assert_eq!(after.output, before.output, "one result");
     assert_eq!(
         serde_json::from_slice::<serde_json::Value>(&after.output.unwrap().bytes).unwrap(),
-        serde_json::json!({"generation": 2, "shard": 0})
+        serde_json::json!([2, 0])
     );
     let refused: Vec<_> = after
         .fenced

@@ -58,7 +58,7 @@ pub(crate) async fn bellwether_in(folder: &Path, env: &[(&str, &str)], args: &[&
         .current_dir(folder)
         .stdin(Stdio::null())
         .kill_on_drop(true);
-    let output = tokio::time::timeout(Duration::from_secs(120), command.output());
+    let output = tokio::time::timeout(Duration::from_mins(2), command.output());
     let output = output
         .await
         .unwrap_or_else(|_| panic!("{args:?} hangs"))

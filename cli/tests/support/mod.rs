@@ -15,7 +15,7 @@ pub(crate) use journal::{Journal, Work};
 pub(crate) use role::{Role, clean_environment};
 
 /// How long to wait for what must happen and has no bound of its own: far more than it takes.
-pub(crate) const SOON: Duration = Duration::from_secs(60);
+pub(crate) const SOON: Duration = Duration::from_mins(1);
 
 /// How long to wait between two looks.
 const PAUSE: Duration = Duration::from_millis(20);

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_nats::jetstream;
-use bellwether_client::{Client, NewExecution, Payload};
+use bellwether_client::{Client, Enqueued, NewExecution, Payload};
 use bellwether_outbox_relay::{self as relay, Relay, StreamLimits};
 use bellwether_sandbox::{eventually, shared};
 use bellwether_schemas::state::State;
@@ -20,7 +20,7 @@ use tokio_util::sync::DropGuard;
 use uuid::Uuid;
 
 /// Long enough for a slow machine; nothing waits for it that goes well.
-pub(crate) const SOON: Duration = Duration::from_secs(60);
+pub(crate) const SOON: Duration = Duration::from_mins(1);
 
 pub(crate) struct Cluster {
     pub(crate) database: store::Options,
@@ -58,6 +58,8 @@ impl Cluster {
         let ledger = store::connect(&database).await.unwrap();
         let nats = relay::connect_nats(&nats_url, "test").await.unwrap();
         let subjects = Subjects::new(&shared::fresh_namespace()).unwrap();
+        // Its consumers are there before the first worker asks for them.
+        ledger.ensure_queue("default").await.unwrap();
         let js = jetstream::new(nats.clone());
         let limits = StreamLimits::default();
         relay::migrate(ledger.as_ref(), &js, &subjects, &limits)
@@ -125,10 +127,7 @@ impl Cluster {
             .map(|_| NewExecution::new(job, Payload::json("null")))
             .collect();
         let answers = self.client.enqueue_all(&new).await.unwrap();
-        answers
-            .into_iter()
-            .map(|enqueued| enqueued.execution_id())
-            .collect()
+        answers.into_iter().map(Enqueued::execution_id).collect()
     }
 
     /// One one-shot of `job` that gets one attempt.

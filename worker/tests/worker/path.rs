@@ -276,7 +276,7 @@ async fn one_slot_serves_all_lanes(cluster: Cluster) {
                 if queue == "one" { "a" } else { "b" },
                 Payload::json("null"),
             );
-            one.queue = queue.to_owned();
+            queue.clone_into(&mut one.queue);
             one.priority = *priority;
             new.push(one);
         }

@@ -116,7 +116,7 @@ async fn r20_what_the_ledger_holds_and_the_worker_does_not_know_is_released(clus
     // and its token is unknown here. The queue is not the worker's, so no message wakes it.
     let mut new =
         bellwether_client::NewExecution::new("orphan", bellwether_client::Payload::json("null"));
-    new.queue = "elsewhere".to_owned();
+    "elsewhere".clone_into(&mut new.queue);
     let id = cluster.client.enqueue(&new).await.unwrap().execution_id();
     let ask = bellwether_store::executions::ClaimAsk {
         execution_id: id,
