@@ -280,7 +280,8 @@ pub struct Commit {
 /// The answer to one commit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Committed {
-    /// The ledger holds the result; the row is in this state. A repeat answers the same.
+    /// The ledger holds the result; the row is in this state. A repeat answers the
+    /// same, also when the row was claimed again since.
     Accepted(State),
     /// The claim is no longer the row's: nothing changed, the result is kept for audit.
     Fenced {

@@ -67,7 +67,8 @@ pub struct Policy {
     pub timeout: Duration,
     /// Most charged attempts. Default 5.
     pub max_attempts: u32,
-    /// Not started this long after due: expired. Default 24 h.
+    /// Not started this long after due: expired. Default 24 h. Of a misfire that fires all the
+    /// same it counts from the moment it was planned.
     pub start_deadline: Duration,
     /// What happens when the worker is lost. Default `retry`.
     pub on_lost: OnLost,

@@ -46,7 +46,7 @@ pub trait Sweeps {
 
     /// Waiting rows past their start deadline: `failed(no_handler)` if that was the last
     /// refusal, else `expired`. Waiting rows without an attempt left: `failed` with
-    /// `attempts_exhausted`.
+    /// `attempts_exhausted`. Waiting rows with a cancel request: `cancelled`, whatever else holds.
     async fn expire_starts(&self, limit: u32) -> Result<u64>;
 
     /// Unknown rows older than `age` without an escalation: marked as escalated.

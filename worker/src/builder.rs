@@ -206,7 +206,7 @@ impl Builder {
             subjects: Subjects::new(&self.namespace)?,
             name: self.name.unwrap_or_else(host_name),
             queues: queues.into_iter().collect(),
-            jobs,
+            jobs: jobs.into(),
             schedules,
             limits,
             drain: self.drain,

@@ -14,6 +14,7 @@ use bellwether_store::{self as store, ErrorKind, Store};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
+use crate::call::{CALL_MAX, bounded};
 use crate::delivery::{Ask, Wanted};
 use crate::retry::asking_again;
 use crate::session::Session;
@@ -65,7 +66,11 @@ pub(crate) async fn decide(
 ) -> (Batch, Option<Vec<Answer>>) {
     let mut trouble = Trouble::with("claim");
     for delay in asking_again(AGAIN_CAP) {
-        match ask(ledger.as_ref(), &batch).await {
+        let asked = tokio::select! {
+            () = give_up.cancelled() => break,
+            asked = ask(ledger.as_ref(), &batch) => asked,
+        };
+        match asked {
             Ok(answers) => {
                 trouble.over();
                 away.send_replace(false);
@@ -125,16 +130,15 @@ async fn claim(ledger: &dyn Store, batch: &Batch, asks: &[ClaimAsk]) -> store::R
     if asks.is_empty() {
         return Ok(Vec::new());
     }
-    match ledger.claim(batch.session.id, asks).await {
+    match bounded(CALL_MAX, ledger.claim(batch.session.id, asks)).await {
         Ok(answers) => Ok(answers.into_iter().map(Answer::from).collect()),
         Err(error) if error.is_transient() => Err(error),
         Err(_) => {
             // One ask must not stop the others.
             let mut answers = Vec::with_capacity(asks.len());
             for ask in asks {
-                let one = ledger
-                    .claim(batch.session.id, std::slice::from_ref(ask))
-                    .await;
+                let one = ledger.claim(batch.session.id, std::slice::from_ref(ask));
+                let one = bounded(CALL_MAX, one).await;
                 answers.push(match one {
                     Err(error) if error.is_transient() => return Err(error),
                     Err(error) => {
@@ -157,15 +161,14 @@ async fn claim_submitted(
     if asks.is_empty() {
         return Ok(Vec::new());
     }
-    match ledger.claim_submitted(batch.session.id, asks).await {
+    match bounded(CALL_MAX, ledger.claim_submitted(batch.session.id, asks)).await {
         Ok(answers) => Ok(answers.into_iter().map(Answer::from).collect()),
         Err(error) if error.is_transient() => Err(error),
         Err(_) => {
             let mut answers = Vec::with_capacity(asks.len());
             for ask in asks {
-                let one = ledger
-                    .claim_submitted(batch.session.id, std::slice::from_ref(ask))
-                    .await;
+                let one = ledger.claim_submitted(batch.session.id, std::slice::from_ref(ask));
+                let one = bounded(CALL_MAX, one).await;
                 answers.push(match one {
                     Err(error) if error.is_transient() => return Err(error),
                     // What the ledger refuses about a client's message it will always refuse.
@@ -196,7 +199,7 @@ fn refused_letter(ask: &SubmitAsk, error: &store::Error) -> DeadLetter {
 }
 
 async fn bury(ledger: &dyn Store, letter: &DeadLetter) -> store::Result<Answer> {
-    match ledger.record_dead_letter(letter).await {
+    match bounded(CALL_MAX, ledger.record_dead_letter(letter)).await {
         Ok(()) => {
             tracing::warn!(
                 job = letter.job,
@@ -219,7 +222,7 @@ async fn defer(ledger: &dyn Store, deferrals: &[Deferral]) -> store::Result<Vec<
     if deferrals.is_empty() {
         return Ok(Vec::new());
     }
-    match ledger.defer(deferrals).await {
+    match bounded(CALL_MAX, ledger.defer(deferrals)).await {
         Ok(()) => Ok(deferrals.iter().map(|_| Answer::Deferred).collect()),
         Err(error) if error.is_transient() => Err(error),
         Err(error) => {

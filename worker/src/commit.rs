@@ -12,6 +12,7 @@ use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
+use crate::call::{CALL_MAX, bounded};
 use crate::claims::Known;
 use crate::clock;
 use crate::retry::asking_again;
@@ -152,7 +153,11 @@ impl Committer {
     async fn settle(&self, batch: &[Finished], give_up: &CancellationToken) -> bool {
         let mut trouble = Trouble::with("commit results");
         for delay in asking_again(AGAIN_CAP) {
-            match self.send(batch).await {
+            let sent = tokio::select! {
+                () = give_up.cancelled() => return false,
+                sent = self.send(batch) => sent,
+            };
+            match sent {
                 Ok(()) => {
                     trouble.over();
                     return true;
@@ -169,7 +174,7 @@ impl Committer {
 
     async fn send(&self, batch: &[Finished]) -> store::Result<()> {
         let commits: Vec<_> = batch.iter().map(Finished::commit).collect();
-        match self.ledger.commit(&commits).await {
+        match bounded(CALL_MAX, self.ledger.commit(&commits)).await {
             Ok(answers) => {
                 for (finished, answer) in batch.iter().zip(answers) {
                     self.note(finished, answer);
@@ -185,7 +190,8 @@ impl Committer {
     /// and counted, again: rare enough.
     async fn send_one_by_one(&self, batch: &[Finished], commits: &[Commit]) -> store::Result<()> {
         for (finished, commit) in batch.iter().zip(commits) {
-            match self.ledger.commit(std::slice::from_ref(commit)).await {
+            let one = self.ledger.commit(std::slice::from_ref(commit));
+            match bounded(CALL_MAX, one).await {
                 Ok(answers) => {
                     for answer in answers {
                         self.note(finished, answer);

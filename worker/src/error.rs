@@ -69,6 +69,10 @@ pub enum Error {
         /// Ours.
         ours: Uuid,
     },
+    /// A part of the worker panicked: a fault of this program. What it held was finished or
+    /// is taken over; start the process again.
+    #[error("a part of the worker broke; the log says which: start it again")]
+    Broken,
     /// The operating system refuses something that a worker needs.
     #[error("failed to {what}: {source}")]
     System {

@@ -10,6 +10,7 @@ use futures_util::StreamExt;
 use tokio_util::sync::CancellationToken;
 
 use crate::capacity::Reserved;
+use crate::clock;
 use crate::delivery::Source;
 use crate::retry::between;
 use crate::trouble::Trouble;
@@ -44,7 +45,7 @@ pub(crate) struct Lane {
     pub(crate) source: Source,
     pub(crate) rank: Rank,
     pub(crate) state: State,
-    /// Boot time of its last message.
+    /// Boot time of its last message; at first, of the start.
     pub(crate) last_message: Duration,
     pub(crate) trouble: Trouble,
     /// Where it is asked.
@@ -87,7 +88,7 @@ impl Lane {
             source,
             rank,
             state: State::Look,
-            last_message: Duration::ZERO,
+            last_message: clock::boot(),
             trouble: Trouble::with("pull messages").after(PATIENCE),
             next: format!("$JS.API.CONSUMER.MSG.NEXT.{stream}.{consumer}"),
             name: format!("{stream}/{consumer}"),

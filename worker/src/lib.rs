@@ -44,6 +44,7 @@
 
 mod broker;
 mod builder;
+mod call;
 mod capacity;
 mod claim;
 mod claims;

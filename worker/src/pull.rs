@@ -11,8 +11,8 @@
 //! A parked pull takes room for the message it may bring. When a lane has more and parked
 //! pulls hold all the room that is left, they are taken back (without losing a message that is
 //! under way) and all lanes are looked at again. With less room than lanes, only as many pulls
-//! as there is room for are parked, for half a second, and the other lanes are looked at in
-//! between.
+//! as there is room for are parked, for half a second (two when nothing comes), and the other
+//! lanes are looked at in between.
 //!
 //! Order: `high` before `normal` and submitted messages, which take turns, before `low`; every
 //! eighth round begins with the low lanes, so that they never starve. Queues take turns.
@@ -41,10 +41,9 @@ use crate::trouble::Trouble;
 
 /// A server that does not answer a look for so long is not there.
 const ANSWER: Duration = Duration::from_secs(2);
-/// How long a pull is parked when there are more lanes than room.
-const TURN: Duration = Duration::from_millis(500);
-/// An unparked lane is looked at at least this often while there is any room at all.
-const STALE: Duration = Duration::from_secs(1);
+/// How long a pull is parked when there are more lanes than room; up to the longer one when
+/// nothing has come for long.
+const TURN: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(2));
 /// Longest sleep: connection and pauses are looked at so often.
 const TICK: Duration = Duration::from_secs(1);
 /// After trouble with the server as a whole.
@@ -240,9 +239,20 @@ impl Puller {
         let _stopping = self.deliveries.send(delivery).await;
     }
 
+    /// A tenth of the time since the last message, within [`TURN`].
+    fn turn(&self) -> Duration {
+        let last = self
+            .lanes
+            .iter()
+            .map(|lane| lane.last_message)
+            .max()
+            .unwrap_or_default();
+        (clock::boot().saturating_sub(last) / 10).clamp(TURN.0, TURN.1)
+    }
+
     /// Whether a lane waits to be looked at for want of room.
     fn is_hungry(&self) -> bool {
-        let stale = clock::boot().saturating_sub(STALE);
+        let stale = clock::boot().saturating_sub(self.turn() * 2);
         self.lanes.iter().any(|lane| match lane.state {
             State::Look => true,
             State::Empty(since) => since < stale,
@@ -267,7 +277,7 @@ impl Puller {
             .filter(|lane| matches!(self.lanes[*lane].state, State::Empty(_)))
             .collect();
         empty.sort_by_key(|lane| std::cmp::Reverse(self.lanes[*lane].last_message));
-        let short = (self.capacity.room() < empty.len()).then_some(TURN);
+        let short = (self.capacity.room() < empty.len()).then(|| self.turn());
         for lane in empty {
             let reserved = self.capacity.reserve(1);
             if reserved.left() == 0 {
@@ -332,7 +342,7 @@ impl Puller {
             .iter()
             .filter_map(|lane| match lane.state {
                 State::Paused(until) => Some(until.saturating_sub(now)),
-                State::Empty(_) => Some(TURN),
+                State::Empty(_) => Some(TURN.0),
                 State::Look | State::Parked => None,
             })
             .fold(TICK, Duration::min)

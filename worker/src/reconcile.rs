@@ -6,6 +6,7 @@ use std::time::Duration;
 use bellwether_store::{self as store, Store};
 use tokio::time::sleep;
 
+use crate::call::{CALL_MAX, bounded};
 use crate::claims::Claims;
 use crate::clock;
 use crate::commit::release;
@@ -53,16 +54,15 @@ pub(crate) async fn run(ledger: Arc<dyn Store>, keeper: Arc<Keeper>, claims: Cla
 async fn reconcile(ledger: &dyn Store, session: &Session, claims: &Claims) -> store::Result<usize> {
     // Known before or after: a claim may be decided, or begin, while the ledger answers.
     let before = claims.snapshot();
-    let orphans: Vec<_> = ledger
-        .running_of(session.id)
-        .await?
+    let running = bounded(CALL_MAX, ledger.running_of(session.id)).await?;
+    let orphans: Vec<_> = running
         .into_iter()
         .filter(|row| row.claimed_ago >= SETTLED)
         .filter(|row| !before.contains(&row.claim_id) && !claims.contains(row.claim_id))
         .map(|row| release(row.execution_id, row.claim_id, row.generation))
         .collect();
     if !orphans.is_empty() {
-        ledger.commit(&orphans).await?;
+        bounded(CALL_MAX, ledger.commit(&orphans)).await?;
     }
     Ok(orphans.len())
 }

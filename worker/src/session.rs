@@ -21,6 +21,7 @@ use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
+use crate::call::bounded;
 use crate::clock;
 use crate::error::Error;
 use crate::retry::{asking_again, between};
@@ -189,17 +190,24 @@ impl Keeper {
             .wishes
             .answered
             .store(millis(clock::boot()), Ordering::Relaxed);
+        // The runtime is made here, where its failure can be told, and dropped there: it must
+        // not be dropped inside the user's runtime.
+        let (hand_over, runtime) = std::sync::mpsc::channel::<tokio::runtime::Runtime>();
+        std::thread::Builder::new()
+            .name("bellwether-session".to_owned())
+            .spawn(move || {
+                if let Ok(runtime) = runtime.recv() {
+                    runtime.block_on(thread.run());
+                }
+                drop(alive);
+            })
+            .map_err(failed)?;
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()
             .map_err(failed)?;
-        std::thread::Builder::new()
-            .name("bellwether-session".to_owned())
-            .spawn(move || {
-                runtime.block_on(thread.run());
-                drop(alive);
-            })
-            .map_err(failed)?;
+        // The thread waits for it; were it gone, `current` would say so.
+        let _waiting = hand_over.send(runtime);
         Ok(Self {
             current,
             wishes,
@@ -222,6 +230,11 @@ impl Keeper {
     /// Give the session up for another.
     pub(crate) fn replace(&self) {
         self.wishes.replace.notify_one();
+    }
+
+    /// Whether the thread runs; it ends only when it is asked to, or by a fault.
+    pub(crate) fn is_alive(&self) -> bool {
+        self.ended.has_changed().is_ok()
     }
 
     /// Closes the session and waits for the thread's end.
@@ -289,7 +302,7 @@ impl Thread {
             let opened = async {
                 let ledger = self.connect().await?;
                 let sent = clock::boot();
-                answered(timeout(CALL, ledger.open_session(&new)).await)?;
+                bounded(CALL, ledger.open_session(&new)).await?;
                 Ok::<_, store::Error>((ledger, sent))
             };
             tokio::select! {
@@ -312,7 +325,7 @@ impl Thread {
     }
 
     async fn connect(&self) -> store::Result<Arc<dyn Store>> {
-        answered(timeout(CALL, store::connect(&self.database)).await)
+        bounded(CALL, store::connect(&self.database)).await
     }
 
     fn published(&self, id: Uuid, confirmed: Duration) -> Arc<Session> {
@@ -392,19 +405,9 @@ impl Thread {
     }
 }
 
-fn answered<T>(call: Result<store::Result<T>, tokio::time::error::Elapsed>) -> store::Result<T> {
-    call.unwrap_or_else(|elapsed| {
-        Err(store::Error::new(
-            "reach the database",
-            store::ErrorKind::Unavailable,
-            elapsed,
-        ))
-    })
-}
-
 /// Best effort: a session that is not closed is lost nine seconds later.
 async fn close(ledger: &dyn Store, id: Uuid) {
-    match answered(timeout(CALL, ledger.close_session(id)).await) {
+    match bounded(CALL, ledger.close_session(id)).await {
         Ok(SessionClosed::Closed) => {
             tracing::info!(session = %id, "session closed");
         }

@@ -22,10 +22,11 @@ use uuid::Uuid;
 
 use crate::broker::{self, Broker, Found};
 use crate::builder::{Builder, host_name};
+use crate::call::{CALL_MAX, bounded};
 use crate::capacity::{Capacity, Limits};
 use crate::claims::Claims;
 use crate::commit::Commits;
-use crate::delivery::{Jobs, Reader};
+use crate::delivery::{Delivery, Jobs, Reader};
 use crate::error::Error;
 use crate::feed::{Feeder, Held};
 use crate::lane::Lane;
@@ -49,7 +50,7 @@ pub(crate) struct Plan {
     pub(crate) subjects: Subjects,
     pub(crate) name: String,
     pub(crate) queues: Vec<String>,
-    pub(crate) jobs: Jobs,
+    pub(crate) jobs: Arc<Jobs>,
     pub(crate) schedules: Vec<NewSchedule>,
     pub(crate) limits: Limits,
     pub(crate) drain: Duration,
@@ -161,6 +162,10 @@ impl Worker {
         let Self { plan, handle } = self;
         let (ledger, ledger_id) = open_ledger(&plan.database).await?;
         register(ledger.as_ref(), &plan.schedules).await?;
+        let client = plan.broker.client(&plan.name).await?;
+        let js = jetstream::new(client.clone());
+        wait_for_streams(&js, &client, &plan.subjects, ledger_id).await?;
+        // Last: what ends before this line leaves no session behind.
         let keeper = Keeper::spawn(
             &plan.database,
             plan.lease,
@@ -168,9 +173,6 @@ impl Worker {
             stop_now,
             handle.counted.clone(),
         )?;
-        let client = plan.broker.client(&plan.name).await?;
-        let js = jetstream::new(client.clone());
-        wait_for_streams(&js, &client, &plan.subjects, ledger_id).await?;
         Ok(Started {
             plan,
             handle,
@@ -200,75 +202,95 @@ impl Started {
         shutdown: CancellationToken,
         stop_now: CancellationToken,
     ) -> Result<(), Error> {
-        let Handle {
-            counted,
-            capacity,
-            pending,
-            leaked,
-        } = self.handle.clone();
-        let claims = Claims::default();
+        let stop = shutdown.child_token();
         let (flush, give_up) = (CancellationToken::new(), CancellationToken::new());
-        let (commits, committer) = Commits::new(Arc::clone(&self.ledger), counted.clone(), pending);
+        let drain = Drain::new(self.plan.drain);
+        let (commits, committer) = Commits::new(
+            Arc::clone(&self.ledger),
+            self.handle.counted.clone(),
+            Arc::clone(&self.handle.pending),
+        );
         let limits = self.plan.limits;
         let (deliver, deliveries) = mpsc::channel(limits.max_concurrent + limits.prefetch);
         let (open, is_open) = watch::channel(false);
-        let mut committing = JoinSet::new();
-        committing.spawn(committer.run(flush.clone(), give_up.clone()));
-        let mut background = JoinSet::new();
-        background.spawn(self.puller(deliver, is_open).run());
-        background.spawn(reconcile::run(
+        let claims = Claims::default();
+
+        let mut parts = JoinSet::new();
+        parts.spawn(self.puller(deliver, is_open).run());
+        parts.spawn(reconcile::run(
             Arc::clone(&self.ledger),
             Arc::clone(&self.keeper),
             claims.clone(),
         ));
-        background.spawn(answer_probes(Arc::clone(&self.keeper)));
-        let drain = Drain::new(self.plan.drain);
-        background.spawn(drain.clone().give_up(shutdown.clone(), give_up.clone()));
+        parts.spawn(answer_probes(Arc::clone(&self.keeper)));
+        parts.spawn(drain.clone().give_up(stop.clone(), give_up.clone()));
+        let mut committing = JoinSet::new();
+        committing.spawn(committer.run(flush.clone(), give_up.clone()));
 
-        let feeder = Feeder {
+        let handlers = TaskTracker::new();
+        handlers.close();
+        let feeder = self.feeder(claims, commits, deliveries, open, handlers.clone(), give_up);
+        tracing::info!(name = self.plan.name, queues = ?self.plan.queues, "worker started");
+        let mut broken = watch_over(feeder.run(stop.clone()).boxed(), &mut parts, &stop).await;
+
+        // Every attempt's task ends after its result is in the commit queue.
+        drain
+            .finish(&handlers, &self.handle.capacity, &stop_now)
+            .await;
+        flush.cancel();
+        while let Some(ended) = committing.join_next().await {
+            broken |= ended.is_err();
+        }
+        stop_now.cancel();
+        // The last acks; a lost one costs a refused claim.
+        let _best_effort = timeout(Duration::from_secs(1), self.client.flush()).await;
+        broken |= !self.keeper.is_alive();
+        if timeout_at(drain.end_at(), self.keeper.close())
+            .await
+            .is_err()
+        {
+            tracing::warn!("the session was not closed in time: it ends with its lease");
+        }
+        if broken {
+            return Err(Error::Broken);
+        }
+        tracing::info!("worker stopped");
+        Ok(())
+    }
+
+    fn feeder(
+        &self,
+        claims: Claims,
+        commits: Commits,
+        deliveries: mpsc::Receiver<Delivery>,
+        open: watch::Sender<bool>,
+        handlers: TaskTracker,
+        give_up: CancellationToken,
+    ) -> Feeder {
+        Feeder {
             ledger: Arc::clone(&self.ledger),
             client: self.client.clone(),
             keeper: Arc::clone(&self.keeper),
             reader: Reader {
                 ledger_id: self.ledger_id,
                 subjects: self.plan.subjects.clone(),
-                jobs: Arc::new(self.plan.jobs),
+                jobs: Arc::clone(&self.plan.jobs),
                 claims,
                 js: self.js.clone(),
             },
-            capacity: capacity.clone(),
+            capacity: self.handle.capacity.clone(),
             commits,
-            counted,
+            counted: self.handle.counted.clone(),
             deliveries,
             open,
-            handlers: TaskTracker::new(),
-            leaked,
-            give_up: give_up.clone(),
+            handlers,
+            leaked: Arc::clone(&self.handle.leaked),
+            give_up,
             held: Held::default(),
-        };
-        let handlers = feeder.handlers.clone();
-        handlers.close();
-        tracing::info!(name = self.plan.name, queues = ?self.plan.queues, "worker started");
-        feeder.run(shutdown).boxed().await;
-
-        // Every attempt's task ends after its result is in the commit queue.
-        drain.finish(&handlers, &capacity, &stop_now).await;
-        flush.cancel();
-        while committing.join_next().await.is_some() {}
-        stop_now.cancel();
-        // The last acks; a lost one costs a refused claim.
-        let _best_effort = timeout(Duration::from_secs(1), self.client.flush()).await;
-        self.keeper.close().await;
-        background.abort_all();
-        tracing::info!("worker stopped");
-        Ok(())
+        }
     }
 
-    fn puller(
-        &self,
-        deliveries: mpsc::Sender<crate::delivery::Delivery>,
-        open: watch::Receiver<bool>,
-    ) -> Puller {
+    fn puller(&self, deliveries: mpsc::Sender<Delivery>, open: watch::Receiver<bool>) -> Puller {
         let lanes = self.plan.queues.iter();
         Puller {
             client: self.client.clone(),
@@ -282,6 +304,28 @@ impl Started {
             deliveries,
             open,
             counted: self.handle.counted.clone(),
+        }
+    }
+}
+
+/// Runs the feeder to its end. A part that panics stops the worker in order, for nothing else
+/// would ever say that it is gone; true if one did.
+async fn watch_over(
+    mut feeding: BoxFuture<'_, ()>,
+    parts: &mut JoinSet<()>,
+    stop: &CancellationToken,
+) -> bool {
+    let mut broken = false;
+    loop {
+        tokio::select! {
+            () = &mut feeding => return broken,
+            Some(ended) = parts.join_next() => {
+                if let Err(error) = ended {
+                    tracing::error!(%error, "a part of the worker broke: stopping");
+                    broken = true;
+                    stop.cancel();
+                }
+            }
         }
     }
 }
@@ -313,6 +357,10 @@ impl Drain {
     /// What is not decided is given up.
     fn give_up_at(&self) -> Instant {
         self.begun() + self.limit * 19 / 20
+    }
+
+    fn end_at(&self) -> Instant {
+        self.begun() + self.limit
     }
 
     async fn give_up(self, shutdown: CancellationToken, give_up: CancellationToken) {
@@ -397,7 +445,7 @@ async fn patiently<'a, T>(
     let mut trouble = Trouble::with(what);
     let mut delays = asking_again(START_CAP);
     loop {
-        match act().await {
+        match bounded(CALL_MAX, act()).await {
             Ok(done) => {
                 trouble.over();
                 return Ok(done);

@@ -135,7 +135,7 @@ async fn p63_a_killed_leader_is_replaced_and_no_instant_is_missing_or_doubled() 
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_paused_leader_steps_down_and_writes_nothing_as_a_stale_leader() {
-    const PAUSE: Duration = Duration::from_secs(5);
+    const PAUSE: Duration = Duration::from_secs(10);
     let Some(cluster) = Cluster::postgres().await else {
         return;
     };
@@ -146,8 +146,8 @@ async fn a_paused_leader_steps_down_and_writes_nothing_as_a_stale_leader() {
         .worker("worker", &[("PATIENT_MAX_CONCURRENT", "8")])
         .await;
     let names = cluster.every_second(20, &journal.work(&[0])).await;
-    // A pause of 5 s is to this lease what 30 s are to the default one.
-    let lease = ["--lease", "1.5s"];
+    // A pause of 10 s is to this lease what 30 s are to the default one.
+    let lease = ["--lease", "3s"];
     let mut tickers = [cluster.ticker(&lease), cluster.ticker(&lease)];
     until("60 fires", async || fires(&sql).await >= 60).await;
 

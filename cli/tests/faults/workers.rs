@@ -72,9 +72,13 @@ async fn r19_stale_owner_after_sigstop_changes_no_row() {
     let journal = cluster.journal();
     let _ticker = cluster.ticker(QUICK_SESSIONS);
     let _relay = cluster.relay();
-    let mut stale = cluster.worker("stale", &[QUICK]).await;
-    // Long enough to be paused in, over long before it goes on: then it commits at once.
-    let [id] = cluster.enqueue(1, &journal.work(&[2_500, 50])).await[..] else {
+    // One slot: what is dispatched again is not sent to the one that cannot take it.
+    let one = ("PATIENT_MAX_CONCURRENT", "1");
+    let mut stale = cluster.worker("stale", &[QUICK, one]).await;
+    // Long enough to be paused in, and over when it goes on: then it commits, whatever it is told.
+    let mut work = journal.work(&[2_500, 50]);
+    work.deaf = true;
+    let [id] = cluster.enqueue(1, &work).await[..] else {
         unreachable!()
     };
     until("the start", async || journal.starts() == 1).await;

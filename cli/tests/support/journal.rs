@@ -14,6 +14,8 @@ pub(crate) struct Work {
     pub(crate) ms: Vec<u64>,
     /// So many first attempts panic.
     pub(crate) panics: u32,
+    /// Does not stop when it is told to.
+    pub(crate) deaf: bool,
     /// Where to write down what happens.
     pub(crate) journal: Option<PathBuf>,
 }

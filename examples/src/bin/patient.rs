@@ -19,6 +19,8 @@ struct Work {
     ms: Vec<u64>,
     /// So many first attempts panic.
     panics: u32,
+    /// Does not stop when it is told to, as many jobs do not.
+    deaf: bool,
     /// Ends as failed, once and for all.
     refuses: bool,
     /// A file that gets a line for each start and end.
@@ -53,7 +55,7 @@ async fn patient(ctx: Context, work: Work) -> anyhow::Result<Outcome> {
     let ms = work.ms.get(before).or(work.ms.last()).copied();
     tokio::select! {
         () = tokio::time::sleep(Duration::from_millis(ms.unwrap_or(0))) => {}
-        () = ctx.cancelled() => {
+        () = ctx.cancelled(), if !work.deaf => {
             work.note("cancelled", &ctx)?;
             anyhow::bail!("stopped before its end");
         }

@@ -186,6 +186,8 @@ CREATE INDEX execution_start_deadline ON execution (start_deadline_at)
     WHERE state IN ('pending', 'retrying');
 CREATE INDEX execution_exhausted ON execution (id)
     WHERE state IN ('pending', 'retrying') AND attempt >= max_attempts;
+CREATE INDEX execution_cancelled ON execution (cancel_requested_at)
+    WHERE state IN ('pending', 'retrying') AND cancel_requested_at IS NOT NULL;
 CREATE INDEX execution_running ON execution (session_id) WHERE state = 'running';
 CREATE INDEX execution_deadline ON execution (deadline_at) WHERE state = 'running';
 CREATE INDEX execution_unknown ON execution (attempt_ended_at)
@@ -203,6 +205,7 @@ CREATE TABLE attempt (
     ended_at     timestamptz NOT NULL,
     reason       text,
     error        text,
+    left_by      text        NOT NULL CHECK (left_by IN ('commit', 'sweep')),
     PRIMARY KEY (execution_id, generation)
 );
 

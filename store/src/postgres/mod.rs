@@ -122,6 +122,8 @@ fn connect_options(options: &Options) -> Result<PgConnectOptions> {
     Ok(parsed.application_name(&options.application_name).options([
         ("search_path", format!("\"{}\"", options.schema)),
         ("timezone", "UTC".to_owned()),
+        // Statements re-check rows under their locks; a stricter level would fail there instead.
+        ("default_transaction_isolation", "read committed".to_owned()),
         ("statement_timeout", millis(options.statement_timeout)),
         ("lock_timeout", millis(options.lock_timeout)),
         (

@@ -126,24 +126,27 @@ pub(super) async fn take(
     Ok(ClaimAnswer::Claimed(Box::new(claimed(conn, id).await?)))
 }
 
-/// If the execution runs under `claim_id`: the answer its claim had.
-pub(super) async fn claimed_under(
+/// What the repeat of a submit is told; `own` = it is this very message that recorded `id`.
+pub(super) async fn again(
     conn: &mut SqliteConnection,
     id: Uuid,
     claim_id: Uuid,
-) -> Result<Option<Claimed>, Fault> {
-    let Some(row) = sqlx::query(sql!("claim/facts"))
+    own: bool,
+) -> Result<ClaimAnswer, Fault> {
+    let row = sqlx::query(sql!("claim/facts"))
         .bind(id)
         .fetch_optional(&mut *conn)
-        .await?
-    else {
-        return Ok(None);
-    };
-    let facts = Facts::read(&row)?;
-    if facts.state == State::Running && facts.claim_id == Some(claim_id) {
-        return Ok(Some(claimed(conn, id).await?));
-    }
-    Ok(None)
+        .await?;
+    let facts = row.as_ref().map(Facts::read).transpose()?;
+    Ok(match facts {
+        Some(row) if row.state == State::Running && row.claim_id == Some(claim_id) => {
+            ClaimAnswer::Claimed(Box::new(claimed(conn, id).await?))
+        }
+        Some(row) if own && row.state.is_waiting() && row.claim_id.is_none() => {
+            ClaimAnswer::Refused(Refusal::Recorded)
+        }
+        _ => ClaimAnswer::Refused(Refusal::KnownKey),
+    })
 }
 
 async fn claimed(conn: &mut SqliteConnection, id: Uuid) -> Result<Claimed, Fault> {

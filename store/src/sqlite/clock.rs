@@ -26,6 +26,9 @@ const STEP_PERSISTS_MS: i64 = 60_000;
 /// knows how late it was already.
 const REFRESH_MS: i64 = 60_000;
 
+/// Longest that a lease may still have to run when time went back.
+const LEASE_MS: i64 = 9_000;
+
 /// What the host's clocks show.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Reading<'a> {
@@ -60,6 +63,8 @@ struct Advanced {
     now_ms: Millis,
     /// The new anchor; none = the stored one stands.
     anchor: Option<Anchor>,
+    /// Time went back: what was leased before lies in the future.
+    back: bool,
     /// What an operator should know.
     anomaly: Option<String>,
 }
@@ -88,7 +93,10 @@ fn advance(anchor: Option<Anchor>, reading: Reading<'_>) -> Advanced {
         && reading.boot_ms - seen_boot_ms >= STEP_PERSISTS_MS
     {
         let anomaly = format!("the wall clock stepped by {by_ms} ms and stayed there");
-        return reanchored(reading, reading.wall_ms, Some(anomaly));
+        return Advanced {
+            back: by_ms < 0,
+            ..reanchored(reading, reading.wall_ms, Some(anomaly))
+        };
     }
     let stands = step == anchor.step && elapsed_ms < REFRESH_MS;
     Advanced {
@@ -97,6 +105,7 @@ fn advance(anchor: Option<Anchor>, reading: Reading<'_>) -> Advanced {
             step,
             ..reanchor(reading, now_ms)
         }),
+        back: false,
         anomaly: None,
     }
 }
@@ -127,6 +136,7 @@ fn reanchored(reading: Reading<'_>, wall_ms: Millis, anomaly: Option<String>) ->
     Advanced {
         now_ms: wall_ms,
         anchor: Some(reanchor(reading, wall_ms)),
+        back: false,
         anomaly,
     }
 }
@@ -145,11 +155,28 @@ pub(super) async fn now(conn: &mut SqliteConnection) -> Result<Millis, Fault> {
             .execute(&mut *conn)
             .await?;
     }
+    if advanced.back {
+        shorten_leases(conn, advanced.now_ms).await?;
+    }
     if let Some(detail) = advanced.anomaly {
         let seen_by = format!("sqlite clock, pid {}", std::process::id());
         record_anomaly(conn, advanced.now_ms, &seen_by, &detail).await?;
     }
     Ok(advanced.now_ms)
+}
+
+/// After a step back: a lease that its holder does not renew ends as soon as any other.
+async fn shorten_leases(conn: &mut SqliteConnection, now: Millis) -> Result<(), Fault> {
+    for statement in [sql!("clock/clamp_lease"), sql!("clock/clamp_sessions")] {
+        sqlx::query(statement)
+            .bind(now + LEASE_MS)
+            .execute(&mut *conn)
+            .await?;
+    }
+    sqlx::query(sql!("clock/return_outbox"))
+        .execute(conn)
+        .await?;
+    Ok(())
 }
 
 /// The ledger's time inside a transaction that only reads.
@@ -253,6 +280,7 @@ mod tests {
             Advanced {
                 now_ms: WALL + 7_000,
                 anchor: None,
+                back: false,
                 anomaly: None
             }
         );
@@ -299,11 +327,13 @@ mod tests {
                 Advanced {
                     now_ms: WALL + 59_999,
                     anchor: None,
+                    back: false,
                     anomaly: None
                 }
             );
             let after = advance(Some(watched), at(WALL + hour + 60_000, 65_000));
             assert_eq!(after.now_ms, WALL + hour + 60_000);
+            assert_eq!(after.back, hour < 0);
             assert!(after.anomaly.unwrap().contains(&format!("{hour} ms")));
             let anchor = after.anchor.unwrap();
             assert_eq!((anchor.wall_ms, anchor.step), (WALL + hour + 60_000, None));

@@ -78,9 +78,23 @@ pub(super) async fn commit(
         if facts.left_by_commit {
             return Ok(Committed::Accepted(state));
         }
+    } else if accepted_before(conn, commit).await? {
+        // What a commit put into history was retrying.
+        return Ok(Committed::Accepted(State::Retrying));
     }
     keep_fenced(conn, now, commit, Some(&facts)).await?;
     Ok(Committed::Fenced { state, generation })
+}
+
+/// Whether this is the repeat of a result after which the row was claimed again.
+async fn accepted_before(conn: &mut SqliteConnection, commit: &Commit) -> Result<bool, Fault> {
+    let accepted = sqlx::query(sql!("commit/accepted_before"))
+        .bind(commit.execution_id)
+        .bind(commit.generation)
+        .bind(commit.claim_id)
+        .fetch_optional(conn)
+        .await?;
+    Ok(accepted.is_some())
 }
 
 fn decide(row: &Facts, outcome: &Outcome) -> Change {
@@ -160,6 +174,7 @@ async fn apply(
         .bind(output.map(|output| output.content_type.as_str()))
         .bind(commit.started_ago.map(|ago| now - millis(ago)))
         .bind(now)
+        .bind(commit.generation)
         .execute(&mut *conn)
         .await?;
     if change.delay.is_some_and(|delay| delay.is_zero()) {

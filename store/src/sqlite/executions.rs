@@ -1,7 +1,7 @@
 //! Executions: which transaction each operation is. The work stands in `enqueue`, `claim`,
 //! `submitted` and `commit`.
 
-use bellwether_schemas::limits::ERROR_TEXT_MAX;
+use bellwether_schemas::limits::{ERROR_TEXT_MAX, KEY_MAX};
 use bellwether_schemas::text;
 use bellwether_schemas::trace::TraceContext;
 use sqlx::SqliteConnection;
@@ -77,9 +77,9 @@ impl Executions for SqliteStore {
 
     async fn record_dead_letter(&self, letter: &DeadLetter) -> Result<()> {
         let letter = DeadLetter {
-            job: text::clean(&letter.job, ERROR_TEXT_MAX).into_owned(),
-            queue: text::clean(&letter.queue, ERROR_TEXT_MAX).into_owned(),
-            key: text::clean(&letter.key, ERROR_TEXT_MAX).into_owned(),
+            job: text::clean(&letter.job, KEY_MAX).into_owned(),
+            queue: text::clean(&letter.queue, KEY_MAX).into_owned(),
+            key: text::clean(&letter.key, KEY_MAX).into_owned(),
             detail: text::clean(&letter.detail, ERROR_TEXT_MAX).into_owned(),
             ..letter.clone()
         };

@@ -1,5 +1,6 @@
 //! Submitted messages: recorded and claimed at once, if their key is new.
 
+use bellwether_schemas::ids;
 use bellwether_schemas::state::{Priority, Trigger};
 use sqlx::SqliteConnection;
 use uuid::Uuid;
@@ -28,12 +29,8 @@ pub(super) async fn claim(
         return Ok(ClaimAnswer::SessionLost);
     }
     if let Some(known) = enqueue::find_key(conn, &ask.job, &ask.key).await? {
-        return Ok(
-            match claim::claimed_under(conn, known, ask.claim_id).await? {
-                Some(claimed) => ClaimAnswer::Claimed(Box::new(claimed)),
-                None => ClaimAnswer::Refused(Refusal::KnownKey),
-            },
-        );
+        let own = known == ids::execution(ask.fire_id, 0);
+        return claim::again(conn, known, ask.claim_id, own).await;
     }
     if ask.stored_at.timestamp_millis() < now - STALE_MS {
         record_dead_letter(conn, now, &stale(ask)).await?;

@@ -425,3 +425,35 @@ pub(crate) async fn a_late_commit_settles_an_unknown_execution(ledger: &Fixture)
     );
     ledger.assert_laws_hold().await;
 }
+
+/// The answer was lost, the row went on: what was accepted stays accepted.
+pub(crate) async fn a_repeated_commit_is_accepted_after_the_next_claim(ledger: &Fixture) {
+    let session = ledger.session("worker").await;
+    for outcome in [
+        error_after(Duration::ZERO),
+        Outcome::Release,
+        Outcome::Snooze(Duration::ZERO),
+    ] {
+        let first = ledger.running(session, &one_shot("book")).await;
+        let accepted = Committed::Accepted(State::Retrying);
+        assert_eq!(ledger.commit_one(&first, outcome.clone()).await, accepted);
+        let other = ledger.session("other").await;
+        let second = ledger.claim_one(other, first.execution_id).await;
+        let before = ledger.snapshot(first.execution_id).await;
+        let repeat = ledger.commit_one(&first, outcome.clone()).await;
+        assert_eq!(repeat, accepted, "{outcome:?}");
+        assert_eq!(ledger.snapshot(first.execution_id).await, before);
+
+        let stranger = Claimed {
+            claim_id: bellwether_schemas::ids::token(),
+            ..second.clone()
+        };
+        let answer = ledger.commit_one(&stranger, complete()).await;
+        assert!(matches!(answer, Committed::Fenced { .. }), "{answer:?}");
+        ledger.commit_one(&second, complete()).await;
+        assert_eq!(ledger.commit_one(&first, outcome).await, accepted, "ended");
+        let story = ledger.story(first.execution_id).await;
+        assert_eq!(story.fenced.len(), 1, "the stranger's only");
+    }
+    ledger.assert_laws_hold().await;
+}

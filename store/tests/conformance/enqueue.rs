@@ -438,3 +438,37 @@ pub(crate) async fn r67_a_trigger_fires_now_and_is_answered_with_its_fire(ledger
     );
     ledger.assert_laws_hold().await;
 }
+
+pub(crate) async fn an_id_that_is_there_takes_no_other_key(ledger: &Fixture) {
+    let keyed = |new: &NewExecution, key: &str| NewExecution {
+        key: Some(key.to_owned()),
+        ..new.clone()
+    };
+    let new = one_shot("book");
+    let id = ledger.enqueue_one(&keyed(&new, "a")).await;
+    let exists = Enqueued::Exists { execution_id: id };
+    let answer = ledger.enqueue(&[keyed(&new, "b")]).await.unwrap();
+    assert_eq!(answer, [exists]);
+    assert_eq!(ledger.execution_of_key("book", "b").await.unwrap(), None);
+    let fresh = one_shot("book");
+    let other = fresh.execution_id();
+    let answers = ledger
+        .enqueue(&[keyed(&fresh, "b"), keyed(&fresh, "c"), keyed(&new, "b")])
+        .await
+        .unwrap();
+    let expected = [
+        Enqueued::Inserted {
+            execution_id: other,
+        },
+        Enqueued::Exists {
+            execution_id: other,
+        },
+        exists,
+    ];
+    assert_eq!(answers, expected);
+    assert_eq!(
+        ledger.execution_of_key("book", "b").await.unwrap(),
+        Some(other)
+    );
+    assert_eq!(ledger.execution_of_key("book", "c").await.unwrap(), None);
+}

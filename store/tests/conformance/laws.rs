@@ -143,6 +143,16 @@ pub(crate) async fn law_03_a_fire_has_all_its_shards(ledger: &Fixture) {
     assert_broken(ledger, 3, fire).await;
 }
 
+pub(crate) async fn law_03_no_execution_is_without_its_fire(ledger: &Fixture) {
+    let (_term, _schedule, fires) = planned(ledger, 1).await;
+    let orphan = ledger.view(fires[1][0]).await;
+    ledger
+        .sql("DELETE FROM fire WHERE id = $1", args![orphan.fire_id])
+        .await;
+    // Its instant is not accounted for either.
+    assert_broken_with(ledger, 3, orphan.id, Some(2)).await;
+}
+
 pub(crate) async fn law_04_shards_add_up(ledger: &Fixture) {
     let (_term, _schedule, fires) = planned(ledger, 2).await;
     let fire = ledger.view(fires[0][0]).await.fire_id;
@@ -199,12 +209,33 @@ pub(crate) async fn law_07_claims_do_not_overlap(ledger: &Fixture) {
     assert_broken(ledger, 7, claimed.execution_id).await;
 }
 
+pub(crate) async fn law_07_claims_end_after_they_began(ledger: &Fixture) {
+    let claimed = second_attempt(ledger).await;
+    let past = ledger.ago(hours(1)).await;
+    ledger
+        .sql("UPDATE attempt SET ended_at = $1", args![past])
+        .await;
+    assert_broken(ledger, 7, claimed.execution_id).await;
+}
+
 pub(crate) async fn law_08_charges_stay_in_the_budget(ledger: &Fixture) {
     let claimed = second_attempt(ledger).await;
     ledger
         .sql("UPDATE execution SET max_attempts = 1", args![])
         .await;
     assert_broken(ledger, 8, claimed.execution_id).await;
+}
+
+pub(crate) async fn law_08_what_history_charged_is_counted(ledger: &Fixture) {
+    let claimed = second_attempt(ledger).await;
+    ledger
+        .sql("UPDATE execution SET attempt = 0", args![])
+        .await;
+    assert_broken(ledger, 8, claimed.execution_id).await;
+    ledger
+        .sql("UPDATE attempt SET reason = 'release'", args![])
+        .await;
+    ledger.assert_laws_hold().await;
 }
 
 pub(crate) async fn law_09_lost_work_does_not_stay_running(ledger: &Fixture) {
@@ -251,6 +282,64 @@ pub(crate) async fn law_10_due_work_is_represented(ledger: &Fixture) {
              WHERE id = $1",
             args![lost, past],
         )
+        .await;
+    assert_broken(ledger, 10, lost).await;
+}
+
+/// The broker lost one message of many: the lane goes on without it.
+pub(crate) async fn law_10_a_lane_leaves_nothing_behind(ledger: &Fixture) {
+    let session = ledger.session("worker").await;
+    let lost = ledger.enqueue_one(&one_shot("book")).await;
+    ledger.running(session, &one_shot("book")).await;
+    ledger.sql("DELETE FROM outbox", args![]).await;
+    ledger.assert_laws_hold().await;
+    let past = ledger.ago(hours(1)).await;
+    ledger
+        .sql(
+            "UPDATE execution SET dispatched_at = $2, available_at = $2 WHERE id = $1",
+            args![lost, past],
+        )
+        .await;
+    assert_broken(ledger, 10, lost).await;
+    // Another lane says nothing of this one.
+    ledger
+        .sql(
+            "UPDATE execution SET priority = 'low' WHERE id = $1",
+            args![lost],
+        )
+        .await;
+    ledger.assert_laws_hold().await;
+}
+
+/// What a lost stream held is reported, but not while relays are seen to send it again.
+pub(crate) async fn law_10_a_lost_stream_is_dispatched_again(ledger: &Fixture) {
+    let lost = ledger.enqueue_one(&one_shot("book")).await;
+    let again = ledger.enqueue_one(&one_shot("book")).await;
+    ledger.sql("DELETE FROM outbox", args![]).await;
+    let (dispatched, seen) = (ledger.ago(hours(3)).await, ledger.ago(secs(600)).await);
+    ledger
+        .sql(
+            "INSERT INTO stream (name, created, last_seq, seen_at) VALUES ('BW_WORK', $1, 1, $1)",
+            args![seen],
+        )
+        .await;
+    ledger
+        .sql(
+            "UPDATE execution SET dispatched_at = $2, available_at = $2 WHERE id = $1",
+            args![lost, dispatched],
+        )
+        .await;
+    assert_broken(ledger, 10, lost).await;
+    ledger
+        .sql(
+            "UPDATE execution SET dispatch_no = 2 WHERE id = $1",
+            args![again],
+        )
+        .await;
+    ledger.assert_laws_hold().await;
+    let long_ago = ledger.ago(hours(2)).await;
+    ledger
+        .sql("UPDATE stream SET seen_at = $1", args![long_ago])
         .await;
     assert_broken(ledger, 10, lost).await;
 }
@@ -325,6 +414,18 @@ pub(crate) async fn law_13_unknown_is_escalated(ledger: &Fixture) {
         .await;
     assert_broken(ledger, 13, id).await;
     assert_eq!(ledger.escalate_unknown(secs(900), 10).await.unwrap(), 1);
+    ledger.assert_laws_hold().await;
+}
+
+pub(crate) async fn law_13_gives_the_sweep_its_time(ledger: &Fixture) {
+    ledger.unknown("book").await;
+    let past = ledger.ago(secs(15 * 60)).await;
+    ledger
+        .sql(
+            "UPDATE execution SET attempt_ended_at = $1, claimed_at = $1",
+            args![past],
+        )
+        .await;
     ledger.assert_laws_hold().await;
 }
 

@@ -14,7 +14,7 @@ use bellwether_store::schedules::{NewSchedule, Timing};
 use bellwether_store::{Payload, Store};
 use uuid::Uuid;
 
-use crate::fixture::Fixture;
+use crate::fixture::{Fixture, whole_ms};
 use crate::raw::args;
 use crate::vocabulary::{complete, hours, secs, step};
 
@@ -381,4 +381,39 @@ pub(crate) async fn r73_shards_are_pinned_when_planned(ledger: &Fixture) {
     let next = step(&read, &[read.cursor + secs(1)]);
     assert_eq!(plan_one(&**ledger, &term, &next).await.executions, 2);
     ledger.assert_laws_hold().await;
+}
+
+/// What made up for missed instants is not dead on arrival.
+pub(crate) async fn a_late_fire_has_its_whole_time_to_start(ledger: &Fixture) {
+    let term = ledger.lead().await;
+    let mut new = NewSchedule::new(
+        "short",
+        Timing::Every {
+            period_ms: 1000,
+            anchor: None,
+        },
+    );
+    new.policy.start_deadline = secs(90);
+    let late = ledger.schedule_of(&new, secs(3600)).await;
+    new.name = "punctual".into();
+    let in_time = ledger.schedule_of(&new, secs(30)).await;
+    let session = ledger.session("worker").await;
+    for schedule in [&late, &in_time] {
+        let due = schedule.cursor + secs(1);
+        let before = whole_ms(ledger.now().await);
+        let id = ledger.plan_next(&term, schedule).await[0];
+        let view = ledger.view(id).await;
+        assert_eq!((view.scheduled_at, view.available_at), (due, due));
+        let range = if schedule.id == late.id {
+            before + secs(90)..=ledger.now().await + secs(90)
+        } else {
+            due + secs(90)..=due + secs(90)
+        };
+        assert!(
+            range.contains(&view.start_deadline_at),
+            "{range:?}: {view:?}"
+        );
+        assert_eq!(ledger.expire_starts(10).await.unwrap(), 0);
+        ledger.claim_one(session, id).await;
+    }
 }

@@ -266,6 +266,35 @@ impl Planner {
     }
 }
 
+/// A transaction that deletes all keys and is not committed yet.
+pub(crate) enum Forgetting {
+    Postgres(Transaction<'static, sqlx::Postgres>),
+    /// There is one writer: a message is looked at before or after it, never during.
+    Sqlite,
+}
+
+impl Raw {
+    pub(crate) async fn forget_keys(&self) -> Forgetting {
+        match self {
+            Self::Postgres(pool) => {
+                let mut open = pool.begin().await.unwrap();
+                let delete = "DELETE FROM submission_key";
+                sqlx::query(delete).execute(&mut *open).await.unwrap();
+                Forgetting::Postgres(open)
+            }
+            Self::Sqlite(_) => Forgetting::Sqlite,
+        }
+    }
+}
+
+impl Forgetting {
+    pub(crate) async fn commit(self) {
+        if let Self::Postgres(open) = self {
+            open.commit().await.unwrap();
+        }
+    }
+}
+
 fn of_postgres(row: &PgRow) -> Row {
     let value = |column: usize| {
         if row.try_get_raw(column).unwrap().is_null() {

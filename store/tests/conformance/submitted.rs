@@ -258,9 +258,16 @@ pub(crate) async fn a_later_run_at_is_recorded_and_dispatched_when_due(ledger: &
         (view.trigger, view.start_deadline_at),
         (Trigger::Submit, run_at + hours(24))
     );
-    let answer = submit(ledger, session, &ask).await;
-    let settled = [Refusal::Recorded, Refusal::KnownKey].contains(&refused(&answer));
-    assert!(settled, "a redelivery is acked too: {answer:?}");
+    assert_eq!(
+        refused(&submit(ledger, session, &ask).await),
+        Refusal::Recorded,
+        "a redelivery"
+    );
+    let other = message("book", "k", ledger.now().await);
+    assert_eq!(
+        refused(&submit(ledger, session, &other).await),
+        Refusal::KnownKey
+    );
     assert_eq!(ledger.dispatch_due(10).await.unwrap(), 0);
     assert!(ledger.outbox_of(id).await.is_empty());
 
@@ -337,6 +344,30 @@ pub(crate) async fn a_stale_message_is_a_dead_letter(ledger: &Fixture) {
     );
 }
 
+/// A key that is forgotten while its old message is looked at must not become free for it.
+pub(crate) async fn an_old_message_takes_no_key(ledger: &Fixture) {
+    let session = ledger.session("worker").await;
+    let first = message("book", "k", ledger.now().await);
+    let ran = claimed(submit(ledger, session, &first).await);
+    ledger.commit_one(&ran, complete()).await;
+    let mut old = message("book", "k", ledger.now().await - hours(24 * 6 + 1));
+    // The key's own transaction is still open: a message that wants the key waits for it.
+    let forgetting = ledger.raw().forget_keys().await;
+    let answer = tokio::time::timeout(secs(2), submit(ledger, session, &old)).await;
+    assert_eq!(
+        refused(&answer.expect("it waits for no key")),
+        Refusal::KnownKey
+    );
+    forgetting.commit().await;
+    ledger.sql("DELETE FROM submission_key", args![]).await;
+    assert_eq!(
+        refused(&submit(ledger, session, &old).await),
+        Refusal::Stale
+    );
+    old.stored_at = first.stored_at;
+    claimed(submit(ledger, session, &old).await);
+}
+
 pub(crate) async fn a_lost_session_submits_nothing(ledger: &Fixture) {
     let lost = ledger.session("lost").await;
     ledger.lose(lost).await;
@@ -398,10 +429,19 @@ pub(crate) async fn a_dead_letter_is_recorded_once(ledger: &Fixture) {
     );
     assert!(row.text(1).starts_with("Bw-Run-At") && !row.text(1).contains('\0'));
     let other = DeadLetter {
-        key: "~13.1700000000".to_owned(),
+        key: "k".repeat(2 * KEY_MAX),
+        job: "j".repeat(2 * KEY_MAX),
         ..letter
     };
     ledger.record_dead_letter(&other).await.unwrap();
+    let cut = ledger
+        .row(
+            "SELECT length(job), length(key) FROM dead_letter WHERE job <> 'book'",
+            args![],
+        )
+        .await;
+    let longest = i64::try_from(KEY_MAX).unwrap() + 1;
+    assert!(cut.int(0) <= longest && cut.int(1) <= longest, "{cut:?}");
     assert_eq!(
         ledger
             .count("SELECT count(*) FROM dead_letter", args![])

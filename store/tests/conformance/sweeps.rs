@@ -58,6 +58,13 @@ pub(crate) async fn unknown_is_escalated_once_after_its_time(ledger: &Fixture) {
         .await;
     let session = ledger.session("again").await;
     ledger.claim_one(session, claimed.execution_id).await;
+    let row = ledger
+        .row(
+            "SELECT escalated_at FROM execution WHERE id = $1",
+            args![claimed.execution_id],
+        )
+        .await;
+    assert!(row.is_null(0), "what runs is nobody's question");
     ledger.take_over(session).await;
     assert_eq!(
         ledger.view(claimed.execution_id).await.state,
@@ -308,4 +315,50 @@ pub(crate) async fn a_clock_anomaly_is_recorded(ledger: &Fixture) {
         (row.text(1), row.text(2)),
         ("ticker-1", "boot +3.2 s, ledger +63.2 s")
     );
+}
+
+/// No claim takes it any more, so the sweep ends it; whatever else would have ended it.
+pub(crate) async fn what_waits_with_a_cancel_request_is_cancelled(ledger: &Fixture) {
+    let session = ledger.session("worker").await;
+    let pending = ledger.enqueue_one(&one_shot("book")).await;
+    let retried = ledger.running(session, &one_shot("book")).await;
+    ledger.commit_one(&retried, error_after(hours(1))).await;
+    let late = ledger.enqueue_one(&one_shot("book")).await;
+    let used_up = ledger.enqueue_one(&one_shot("book")).await;
+    let running = ledger.running(session, &one_shot("book")).await;
+    let other = ledger.enqueue_one(&one_shot("book")).await;
+    let past = ledger.ago(secs(1)).await;
+    ledger
+        .sql(
+            "UPDATE execution SET start_deadline_at = $2 WHERE id = $1",
+            args![late, past],
+        )
+        .await;
+    ledger
+        .sql(
+            "UPDATE execution SET attempt = max_attempts WHERE id = $1",
+            args![used_up],
+        )
+        .await;
+    let asked = [pending, retried.execution_id, late, used_up];
+    for id in asked.into_iter().chain([running.execution_id]) {
+        ledger.request_cancel(id).await;
+    }
+    assert_eq!(ledger.expire_starts(3).await.unwrap(), 3, "the limit");
+    assert_eq!(ledger.expire_starts(10).await.unwrap(), 1);
+    assert_eq!(ledger.expire_starts(10).await.unwrap(), 0);
+    for id in asked {
+        let view = ledger.view(id).await;
+        assert_eq!(
+            (view.state, view.reason, view.attempts_exhausted),
+            (State::Cancelled, Some(Reason::Cancelled), false)
+        );
+        assert!(view.ended_at.is_some());
+    }
+    assert_eq!(
+        ledger.view(running.execution_id).await.state,
+        State::Running
+    );
+    assert_eq!(ledger.view(other).await.state, State::Pending);
+    ledger.assert_laws_hold().await;
 }

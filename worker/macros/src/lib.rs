@@ -12,7 +12,7 @@ use proc_macro::TokenStream;
 ///
 /// ```ignore
 /// #[job(name = "nightly-report", cron = "0 0 2 * * *", tz = "Asia/Shanghai", shards = 4)]
-/// async fn nightly_report(ctx: Context) -> anyhow::Result<u64> { … }
+/// async fn nightly_report(ctx: Context) -> Result<u64, std::io::Error> { Ok(7) }
 ///
 /// Worker::builder().register(nightly_report::job())
 /// ```

@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
-use bellwether_sandbox::{NatsOptions, NatsServer, Postgres, PostgresOptions, shared};
+use bellwether_sandbox::{NatsOptions, NatsServer, Postgres, PostgresOptions, eventually, shared};
 use bellwether_schemas::state::State;
 use bellwether_store as store;
-use bellwether_worker::{Context, Job};
+use bellwether_worker::{Context, Job, Lease};
 use tokio::time::sleep;
 
-use crate::cluster::{Cluster, Seen, run};
+use crate::cluster::{Cluster, SOON, Seen, run};
 
 fn counting(seen: &Seen<uuid::Uuid>) -> Job {
     let seen = seen.clone();
@@ -39,6 +39,51 @@ async fn p31_the_worker_goes_on_after_a_broker_restart() {
     server.restart().await.unwrap();
     cluster.until_count(State::Succeeded, 120).await;
     assert_eq!(seen.all().len(), 120, "each once");
+    worker.stop().await;
+    cluster.audit().await;
+}
+
+/// Without any answer for long a worker's handlers stop, for others may have their work; when
+/// the ledger is back the work goes on.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn handlers_are_cancelled_when_the_ledger_is_silent_for_long() {
+    if shared::postgres_is_skipped() {
+        return;
+    }
+    let mut server = Postgres::start(&PostgresOptions::default()).await.unwrap();
+    let database = store::Options::new(server.url());
+    let cluster = Cluster::start(database, shared::nats_url().await.unwrap(), None).await;
+    let cancelled = Seen::default();
+    let job = {
+        let cancelled = cancelled.clone();
+        Job::new("watchful", move |ctx: Context| {
+            let cancelled = cancelled.clone();
+            async move {
+                if ctx.generation() > 1 {
+                    return Ok(());
+                }
+                ctx.cancelled().await;
+                cancelled.note(ctx.execution_id());
+                Err("interrupted")
+            }
+        })
+    };
+    let lease = Lease {
+        renew_every: Duration::from_millis(400),
+        fence_after: Duration::from_secs(1),
+        ttl: Duration::from_millis(1_500),
+        cancel_after: Duration::from_millis(2_500),
+    };
+    let worker = run(cluster.worker().register(job).lease(lease));
+    let id = cluster.enqueue("watchful", 1).await[0];
+    worker.until("it runs", |stats| stats.running == 1).await;
+    server.kill().unwrap();
+    eventually("cancelled", SOON, async || cancelled.all() == [id])
+        .await
+        .unwrap();
+    server.restart().await.unwrap();
+    let done = cluster.until_state(id, State::Succeeded).await;
+    assert_eq!(done.generation, 2, "{done:#?}");
     worker.stop().await;
     cluster.audit().await;
 }

@@ -12,6 +12,8 @@ use crate::cluster::{Cluster, Seen, run};
 
 on_both_stores!(
     every_outcome_reaches_its_state,
+    r82_four_identities_are_told_apart,
+    r113_a_panic_ends_its_attempt_and_nothing_else,
     r71_a_shard_that_fails_retries_alone,
     a_timeout_cancels_the_handler_and_is_charged,
     a_snooze_is_not_charged,
@@ -112,6 +114,68 @@ async fn every_outcome_reaches_its_state(cluster: Cluster) {
     }
     let stats = worker.stop().await;
     assert_eq!(stats.committed["retry"], 5, "{stats:#?}");
+    cluster.audit().await;
+}
+
+async fn r82_four_identities_are_told_apart(cluster: Cluster) {
+    let seen = Seen::default();
+    let job = {
+        let seen = seen.clone();
+        Job::new("twice", move |ctx: Context| {
+            let seen = seen.clone();
+            async move {
+                seen.note(ctx.clone());
+                if ctx.attempt() == 1 {
+                    Err("once more")
+                } else {
+                    Ok(())
+                }
+            }
+        })
+    };
+    let worker = run(cluster.worker().register(job));
+    let id = cluster.enqueue("twice", 1).await[0];
+    cluster.until_state(id, State::Succeeded).await;
+    let seen = seen.all();
+    let [first, second] = seen.as_slice() else {
+        panic!("{seen:#?}")
+    };
+    assert_eq!(first.job(), second.job());
+    assert_eq!(first.fire_id(), second.fire_id(), "one fire, many attempts");
+    assert_eq!(
+        first.operation_id(),
+        second.operation_id(),
+        "one business operation"
+    );
+    assert_eq!(
+        (first.generation(), second.generation()),
+        (1, 2),
+        "two attempts"
+    );
+    worker.stop().await;
+}
+
+async fn r113_a_panic_ends_its_attempt_and_nothing_else(cluster: Cluster) {
+    let job = Job::new("fragile", async |ctx: Context, panics: bool| {
+        assert!(!(panics && ctx.attempt() == 1), "boom");
+        Ok::<_, String>(())
+    });
+    let worker = run(cluster.worker().register(job).max_concurrent(1));
+    let mut ids = Vec::new();
+    for panics in ["true", "false", "true", "false"] {
+        let new = NewExecution::new("fragile", Payload::json(panics));
+        ids.push(cluster.client.enqueue(&new).await.unwrap().execution_id());
+    }
+    cluster.until_count(State::Succeeded, 4).await;
+    let attempts: Vec<_> = {
+        let mut attempts = Vec::new();
+        for id in ids {
+            attempts.push(cluster.execution(id).await.attempt);
+        }
+        attempts
+    };
+    assert_eq!(attempts, [2, 1, 2, 1]);
+    worker.stop().await;
     cluster.audit().await;
 }
 

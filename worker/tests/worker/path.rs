@@ -5,16 +5,17 @@ use std::time::Duration;
 
 use async_nats::HeaderMap;
 use bellwether_client::{NewSchedule, Timing, What};
+use bellwether_sandbox::eventually;
 use bellwether_schemas::header;
 use bellwether_schemas::state::{Priority, State};
 use bellwether_schemas::wire::{self, Dispatch, KIND_DISPATCH};
 use bellwether_store::Payload;
 use bellwether_store::executions::NewExecution;
 use bellwether_worker::{Context, Error, Job};
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 use uuid::Uuid;
 
-use crate::cluster::{Cluster, SOON, Seen, run};
+use crate::cluster::{Cluster, Running, SOON, Seen, run};
 
 on_both_stores!(
     r65_500_one_shots_run_once_each_on_two_workers,
@@ -22,6 +23,10 @@ on_both_stores!(
     r72_an_unsharded_job_sees_0_of_1,
     r84_witness_before_business_and_ack_after_the_claim,
     r42_a_late_worker_gets_what_waited,
+    r85_the_four_times_are_told_apart,
+    r108_an_idle_worker_takes_at_once_what_busy_ones_leave,
+    r111_the_first_to_finish_takes_what_is_left,
+    bursts_on_all_lanes_lose_no_wake_up,
     r67_a_job_with_a_schedule_registers_it_once,
     never_more_is_pulled_than_there_are_slots,
     one_slot_serves_all_lanes,
@@ -190,8 +195,6 @@ async fn r84_witness_before_business_and_ack_after_the_claim(cluster: Cluster) {
         "written before any user code runs"
     );
     assert!(seen.claimed_at.is_some() && seen.session_id.is_some());
-    // R85: the four times stand in their order.
-    assert!(done.scheduled_at <= done.claimed_at.unwrap());
     assert!(done.claimed_at <= done.started_at && done.started_at <= done.ended_at);
     worker.stop().await;
 }
@@ -206,6 +209,143 @@ async fn r42_a_late_worker_gets_what_waited(cluster: Cluster) {
     let done = cluster.until_state(id, State::Succeeded).await;
     assert_eq!(done.generation, 1);
     worker.stop().await;
+}
+
+async fn r85_the_four_times_are_told_apart(cluster: Cluster) {
+    let id = cluster.enqueue("timed", 1).await[0];
+    sleep(Duration::from_secs(2)).await;
+    let job = Job::new("timed", async || {
+        sleep(Duration::from_secs(1)).await;
+        Ok::<_, String>(())
+    });
+    let worker = run(cluster.worker().register(job));
+    let done = cluster.until_state(id, State::Succeeded).await;
+    let (due, claimed) = (done.scheduled_at, done.claimed_at.unwrap());
+    let (started, committed) = (done.started_at.unwrap(), done.ended_at.unwrap());
+    assert!(
+        (claimed - due).num_milliseconds() >= 1_900,
+        "late worker: {done:#?}"
+    );
+    assert!(
+        (started - claimed).num_milliseconds() < 1_000,
+        "started at once: {done:#?}"
+    );
+    assert!(
+        (committed - started).num_milliseconds() >= 900,
+        "slow handler: {done:#?}"
+    );
+    worker.stop().await;
+}
+
+/// Workers with one slot each; a job's `true` takes long.
+fn single_slots(cluster: &Cluster, seen: &Seen<(usize, bool)>, workers: usize) -> Vec<Running> {
+    (0..workers)
+        .map(|worker| {
+            let seen = seen.clone();
+            let job = Job::new("work", move |long: bool| {
+                let seen = seen.clone();
+                async move {
+                    seen.note((worker, long));
+                    sleep(Duration::from_secs(if long { 4 } else { 0 })).await;
+                    Ok::<_, String>(())
+                }
+            });
+            run(cluster.worker().register(job).max_concurrent(1))
+        })
+        .collect()
+}
+
+async fn r108_an_idle_worker_takes_at_once_what_busy_ones_leave(cluster: Cluster) {
+    let seen = Seen::default();
+    let workers = single_slots(&cluster, &seen, 3);
+    for worker in &workers {
+        worker.until("ready", |stats| stats.asked > 0).await;
+    }
+    cluster.enqueue_once("work", "true").await;
+    cluster.enqueue_once("work", "true").await;
+    eventually("two are busy", SOON, async || seen.all().len() == 2)
+        .await
+        .unwrap();
+    let begun = Instant::now();
+    let id = cluster.enqueue_once("work", "false").await;
+    cluster.until_state(id, State::Succeeded).await;
+    assert!(
+        begun.elapsed() < Duration::from_secs(3),
+        "{:?}",
+        begun.elapsed()
+    );
+    let ran = seen.all();
+    assert_eq!(
+        ran.iter()
+            .map(|(worker, _)| worker)
+            .collect::<BTreeSet<_>>()
+            .len(),
+        3,
+        "{ran:?}"
+    );
+    for worker in workers {
+        worker.stop().await;
+    }
+}
+
+async fn r111_the_first_to_finish_takes_what_is_left(cluster: Cluster) {
+    let seen = Seen::default();
+    let workers = single_slots(&cluster, &seen, 2);
+    cluster.enqueue_once("work", "true").await;
+    cluster.enqueue_once("work", "true").await;
+    eventually("all are busy", SOON, async || seen.all().len() == 2)
+        .await
+        .unwrap();
+    let mut left = Vec::new();
+    for _ in 0..3 {
+        left.push(cluster.enqueue_once("work", "false").await);
+    }
+    cluster.until_count(State::Succeeded, 5).await;
+    for id in left {
+        assert_eq!(
+            cluster.execution(id).await.generation,
+            1,
+            "claimed once, when there was a slot"
+        );
+    }
+    for worker in workers {
+        assert_eq!(worker.stop().await.forgotten, 0);
+    }
+    cluster.audit().await;
+}
+
+/// Parked pulls are taken back and lanes change roles all the time; a message lost on the way
+/// would come back only after the broker's 10 s.
+async fn bursts_on_all_lanes_lose_no_wake_up(cluster: Cluster) {
+    let job = Job::new("burst", async || {
+        sleep(Duration::from_millis(fastrand::u64(0..20))).await;
+        Ok::<_, String>(())
+    });
+    let worker = run(cluster.worker().register(job).max_concurrent(3));
+    worker.until("ready", |stats| stats.asked > 0).await;
+    let mut total = 0;
+    for _ in 0..40 {
+        let count = fastrand::usize(1..12);
+        let new: Vec<_> = (0..count)
+            .map(|_| {
+                let mut one = NewExecution::new("burst", Payload::json("null"));
+                one.priority = Priority::ALL[fastrand::usize(0..3)];
+                one
+            })
+            .collect();
+        total += count as u64;
+        let begun = Instant::now();
+        cluster.client.enqueue_all(&new).await.unwrap();
+        cluster.until_count(State::Succeeded, total).await;
+        assert!(
+            begun.elapsed() < Duration::from_secs(8),
+            "{:?}",
+            begun.elapsed()
+        );
+    }
+    let stats = worker.stop().await;
+    assert_eq!((stats.received, stats.forgotten), (total, 0), "{stats:#?}");
+    cluster.audit().await;
 }
 
 async fn r67_a_job_with_a_schedule_registers_it_once(cluster: Cluster) {

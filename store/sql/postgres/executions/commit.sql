@@ -1,7 +1,7 @@
 -- Parallel arrays, as bound in commit.rs. A row counts only under its own claim_id and
 -- generation, while it runs or is unknown; everything else is answered by refused.sql.
 WITH target AS MATERIALIZED (
-    SELECT execution.id, execution.claimed_at, execution.attempt, execution.max_attempts,
+    SELECT execution.id, result.generation, execution.claimed_at, execution.attempt, execution.max_attempts,
            execution.cancel_requested_at IS NOT NULL AS cancel, result.outcome, result.reason,
            result.error, result.output, result.output_type, result.delay_us,
            result.started_ago_us
@@ -65,8 +65,9 @@ committed AS (
                              ) END,
         attempt_ended_at   = ruled.now,
         left_by            = 'commit',
+        -- The generation that the result named: law 6 compares it with the row's.
         result_generation  = CASE WHEN ruled.waits THEN execution.result_generation
-                                  ELSE execution.generation END,
+                                  ELSE ruled.generation END,
         output             = ruled.output,
         output_type        = ruled.output_type,
         ended_at           = CASE WHEN ruled.waits THEN NULL ELSE ruled.now END

@@ -1,12 +1,14 @@
 -- Parallel arrays, as bound in enqueue.rs. A key or an id that is there already keeps its
--- execution; a key being inserted by another transaction is waited for.
+-- execution, and an id that is there takes no other key; a key being inserted by another transaction is waited for.
 WITH clock AS MATERIALIZED (
     SELECT clock_timestamp() AS now
 ),
 new AS MATERIALIZED (
     SELECT new.*, clock.now,
            new.run_at IS NULL OR new.run_at <= clock.now AS due,
-           greatest(new.run_at, clock.now) AS due_at
+           greatest(new.run_at, clock.now) AS due_at,
+           row_number() OVER (PARTITION BY new.id ORDER BY new.ord) = 1
+               AND NOT EXISTS (SELECT FROM execution WHERE execution.id = new.id) AS fresh
     FROM clock, unnest(
         $1::uuid[], $2::uuid[], $3::text[], $4::text[], $5::text[], $6::bytea[], $7::text[],
         $8::timestamptz[], $9::bigint[], $10::integer[], $11::bigint[], $12::text[],
@@ -24,7 +26,7 @@ queued AS (
 ),
 keyed AS (
     INSERT INTO submission_key (job, key, execution_id, created_at)
-    SELECT job, key, id, now FROM new WHERE key IS NOT NULL ORDER BY job, key, ord
+    SELECT job, key, id, now FROM new WHERE key IS NOT NULL AND fresh ORDER BY job, key, ord
     ON CONFLICT (job, key) DO NOTHING
     RETURNING job, key, execution_id
 ),

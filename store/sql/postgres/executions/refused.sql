@@ -1,20 +1,28 @@
 -- $1 execution ids, $2 claim_ids, $3 generations, $4 outcomes, $5 errors, $6 outputs: results
 -- that matched no row in commit.sql, answered in their order. A repeat of an accepted one is
--- accepted again; what the fence refuses is kept for audit.
+-- accepted again, also when the row was claimed since: what a commit put into history was
+-- retrying. What the fence refuses is kept for audit.
 WITH found AS MATERIALIZED (
     SELECT result.*, execution.state, execution.generation AS found_generation,
            coalesce(
                execution.claim_id = result.claim_id AND execution.generation = result.generation,
                false
            ) AS own,
-           execution.left_by
+           execution.left_by,
+           attempt.left_by IS NOT NULL AS superseded
     FROM unnest($1::uuid[], $2::uuid[], $3::bigint[], $4::text[], $5::text[], $6::bytea[])
         WITH ORDINALITY AS result (execution_id, claim_id, generation, outcome, error, output, ord)
     LEFT JOIN execution ON execution.id = result.execution_id
+    LEFT JOIN attempt
+        ON attempt.execution_id = result.execution_id
+        AND attempt.generation = result.generation
+        AND attempt.claim_id = result.claim_id
+        AND attempt.left_by = 'commit'
 ),
 judged AS MATERIALIZED (
     SELECT found.*,
-           own AND state NOT IN ('running', 'unknown') AND left_by = 'commit' AS repeated,
+           superseded
+               OR own AND state NOT IN ('running', 'unknown') AND left_by = 'commit' AS repeated,
            -- Seen only if the row came to this claim after commit.sql had looked.
            own AND state IN ('running', 'unknown') AS raced
     FROM found
@@ -31,7 +39,8 @@ kept AS (
     ORDER BY execution_id, claim_id
     ON CONFLICT (execution_id, claim_id) DO NOTHING
 )
-SELECT state, found_generation, coalesce(repeated, false) AS repeated,
+SELECT CASE WHEN superseded THEN 'retrying' ELSE state END AS state, found_generation,
+       coalesce(repeated, false) AS repeated,
        coalesce(raced, false) AS raced
 FROM judged
 ORDER BY ord

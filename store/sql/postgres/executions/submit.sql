@@ -2,16 +2,15 @@
 -- stale (µs). A key that is there already keeps its execution; a key being inserted by another
 -- transaction is waited for. What is due and has a handler is inserted as running: recorded
 -- and claimed at once.
+--
+-- An old message takes no key, whatever the snapshot says of it: one that is forgotten while this
+-- statement runs would be free again. The second look (not_submitted.sql) answers it.
 WITH owner AS MATERIALIZED (
     SELECT id FROM session WHERE id = $16 AND state = 'live'
 ),
 ask AS MATERIALIZED (
     SELECT ask.*,
-           ask.stored_at < clock_timestamp() - $17::bigint * interval '1 microsecond'
-               AND NOT EXISTS (
-                   SELECT FROM submission_key
-                   WHERE submission_key.job = ask.job AND submission_key.key = ask.key
-               ) AS stale
+           ask.stored_at < clock_timestamp() - $17::bigint * interval '1 microsecond' AS old
     FROM owner, unnest(
         $1::uuid[], $2::uuid[], $3::uuid[], $4::text[], $5::text[], $6::text[], $7::bytea[],
         $8::text[], $9::timestamptz[], $10::bigint[], $11::integer[], $12::bigint[],
@@ -22,6 +21,14 @@ ask AS MATERIALIZED (
         on_lost, stored_at, has_handler, traceparent, tracestate, ord
     )
 ),
+judged AS MATERIALIZED (
+    SELECT ask.*,
+           ask.old AND NOT EXISTS (
+               SELECT FROM submission_key
+               WHERE submission_key.job = ask.job AND submission_key.key = ask.key
+           ) AS stale
+    FROM ask
+),
 queued AS (
     INSERT INTO queue (name, created_at)
     SELECT DISTINCT queue, clock_timestamp() FROM ask ORDER BY queue
@@ -31,14 +38,14 @@ letters AS (
     INSERT INTO dead_letter (job, key, queue, reason, detail, payload, recorded_at)
     SELECT job, key, queue, 'stale', 'stored at ' || stored_at || ', longer ago than keys are kept',
            payload, clock_timestamp()
-    FROM ask
+    FROM judged
     WHERE stale
     ORDER BY job, key, ord
     ON CONFLICT (job, key) DO NOTHING
 ),
 keyed AS (
     INSERT INTO submission_key (job, key, execution_id, created_at)
-    SELECT job, key, id, clock_timestamp() FROM ask WHERE NOT stale ORDER BY job, key, ord
+    SELECT job, key, id, clock_timestamp() FROM ask WHERE NOT old ORDER BY job, key, ord
     ON CONFLICT (job, key) DO NOTHING
     RETURNING execution_id
 ),
@@ -78,8 +85,8 @@ inserted AS (
     ORDER BY id
     RETURNING id, state, scheduled_at, deadline_at
 )
-SELECT EXISTS (SELECT FROM owner) AS live, ask.id, ask.stale,
+SELECT EXISTS (SELECT FROM owner) AS live, judged.id, judged.stale,
        inserted.state, inserted.scheduled_at, inserted.deadline_at
 FROM (VALUES (1)) AS one
-LEFT JOIN ask ON true
-LEFT JOIN inserted ON inserted.id = ask.id
+LEFT JOIN judged ON true
+LEFT JOIN inserted ON inserted.id = judged.id

@@ -1,4 +1,5 @@
--- Each fire of a schedule has each of its shards, and none beyond.
+-- Each fire of a schedule has each of its shards, and none beyond; none of its executions is
+-- without it.
 WITH broken AS (
     SELECT format(
                'fire %s has %s of its %s shards and %s others',
@@ -18,6 +19,11 @@ WITH broken AS (
         GROUP BY execution.fire_id
     ) AS found ON found.fire_id = fire.id
     WHERE coalesce(found.inside, 0) <> fire.shard_total OR coalesce(found.outside, 0) <> 0
+    UNION ALL
+    SELECT format('execution %s has no fire %s', id, fire_id)
+    FROM execution
+    WHERE schedule_id IS NOT NULL
+      AND NOT EXISTS (SELECT FROM fire WHERE fire.id = execution.fire_id)
 )
 SELECT (SELECT count(*) FROM fire) AS looked_at,
        (SELECT count(*) FROM broken) AS violations,

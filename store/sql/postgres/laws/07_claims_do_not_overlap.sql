@@ -1,4 +1,4 @@
--- Each claim of an execution begins when all earlier ones have ended.
+-- Each claim of an execution begins when all earlier ones have ended, and ends after that.
 WITH claims AS (
     SELECT execution_id, generation, claimed_at, ended_at FROM attempt
     UNION ALL
@@ -16,11 +16,12 @@ ordered AS (
 ),
 broken AS (
     SELECT format(
-               'execution %s: generation %s was claimed at %s, an earlier claim ended at %s',
-               execution_id, generation, claimed_at, coalesce(earlier_until::text, 'no time yet')
+               'execution %s: generation %s was claimed at %s until %s, an earlier claim until %s',
+               execution_id, generation, claimed_at, ended_at,
+               coalesce(earlier_until::text, 'never')
            ) AS example
     FROM ordered
-    WHERE claimed_at < earlier_until
+    WHERE claimed_at < earlier_until OR ended_at < claimed_at
 )
 SELECT (SELECT count(*) FROM claims) AS looked_at,
        (SELECT count(*) FROM broken) AS violations,

@@ -12,9 +12,9 @@ WITH broken AS (
           (
               session.state IS DISTINCT FROM 'live'
               AND greatest(session.ended_at, execution.claimed_at)
-                  < clock_timestamp() - interval '16 seconds'
+                  < statement_timestamp() - interval '16 seconds'
           )
-          OR execution.deadline_at < clock_timestamp() - interval '16 seconds'
+          OR execution.deadline_at < statement_timestamp() - interval '16 seconds'
       )
 )
 SELECT (SELECT count(*) FROM execution WHERE state = 'running') AS looked_at,

@@ -1,28 +1,66 @@
--- A dispatch counts as lost when the work stream was seen to be lost after it; the relays have
--- 60 s to repeat it.
-WITH broken AS (
-    SELECT format(
-               'execution %s is due since %s, its dispatch %s is %s',
-               execution.id, execution.available_at, execution.dispatch_no,
-               CASE WHEN execution.dispatched_at IS NULL THEN 'not made'
-                    ELSE 'lost, of ' || execution.dispatched_at END
-           ) AS example
+-- A dispatch without an outbox row is with the broker, unless
+-- * its stream was seen lost since: then the relays have 60 s to begin to send it again, and until
+--   an hour has passed as long as they are seen at it (500 rows a second);
+-- * its lane went on without it: a dispatch made 5 min later was claimed meanwhile.
+WITH waiting AS (
+    SELECT execution.id, execution.queue, execution.priority, execution.available_at,
+           execution.dispatch_no, execution.dispatched_at
     FROM execution
     WHERE execution.state IN ('pending', 'retrying')
-      AND execution.available_at < clock_timestamp() - interval '5 seconds'
+      AND execution.available_at < statement_timestamp() - interval '5 seconds'
       AND NOT EXISTS (SELECT FROM outbox WHERE outbox.execution_id = execution.id)
-      AND (
-          execution.dispatched_at IS NULL
-          OR execution.dispatched_at < (
-              SELECT max(seen_at) FROM stream
-              WHERE name LIKE '%\_WORK' AND seen_at < clock_timestamp() - interval '60 seconds'
-          )
-      )
+),
+patience AS (
+    SELECT CASE
+               WHEN EXISTS (
+                   SELECT FROM execution
+                   WHERE state IN ('pending', 'retrying')
+                     AND dispatch_no > 1
+                     AND dispatched_at > statement_timestamp() - interval '10 seconds'
+               )
+               THEN interval '1 hour' ELSE interval '60 seconds'
+           END AS time
+),
+loss AS (
+    SELECT coalesce(max(seen_at), '-infinity') AS any_at,
+           max(seen_at) FILTER (
+               WHERE seen_at < statement_timestamp() - (SELECT time FROM patience)
+           ) AS overdue_at
+    FROM stream
+    WHERE name LIKE '%\_WORK'
+),
+lane AS (
+    SELECT queue, priority, max(dispatched_at) AS claimed_up_to
+    FROM execution
+    WHERE claimed_at >= dispatched_at
+    GROUP BY queue, priority
+),
+broken AS (
+    SELECT format(
+               'execution %s is due since %s, its dispatch %s is %s',
+               waiting.id, waiting.available_at, waiting.dispatch_no,
+               CASE
+                   WHEN waiting.dispatched_at IS NULL THEN 'not made'
+                   WHEN waiting.dispatched_at < loss.overdue_at
+                   THEN 'lost with its stream, of ' || waiting.dispatched_at
+                   ELSE 'of ' || waiting.dispatched_at || ', one of ' || lane.claimed_up_to
+                       || ' was claimed'
+               END
+           ) AS example
+    FROM waiting
+    CROSS JOIN loss
+    LEFT JOIN lane ON lane.queue = waiting.queue AND lane.priority = waiting.priority
+    WHERE waiting.dispatched_at IS NULL
+       OR waiting.dispatched_at < loss.overdue_at
+       OR (
+           waiting.dispatched_at >= loss.any_at
+           AND waiting.dispatched_at < lane.claimed_up_to - interval '5 minutes'
+       )
 )
 SELECT (
            SELECT count(*) FROM execution
            WHERE state IN ('pending', 'retrying')
-             AND available_at < clock_timestamp() - interval '5 seconds'
+             AND available_at < statement_timestamp() - interval '5 seconds'
        ) AS looked_at,
        (SELECT count(*) FROM broken) AS violations,
        ARRAY(SELECT example FROM broken ORDER BY example LIMIT $1) AS examples

@@ -41,7 +41,7 @@ moved AS (
               schedule.id, schedule.version, schedule.kind, schedule.job, schedule.queue,
               schedule.priority, schedule.payload, schedule.content_type, schedule.shard_total,
               schedule.timeout_ms, schedule.max_attempts, schedule.start_deadline_ms,
-              schedule.on_lost
+              schedule.on_lost, schedule.grace_ms
 ),
 missed AS (
     INSERT INTO non_fire (
@@ -88,7 +88,11 @@ executed AS (
            moved.version, moved.kind, moved.job, moved.queue, moved.priority, moved.content_type,
            due.traceparent, due.tracestate, moved.timeout_ms, moved.max_attempts, moved.on_lost,
            due.scheduled_at,
-           due.scheduled_at + moved.start_deadline_ms * interval '1 millisecond',
+           -- A fire that made up for missed ones has its whole time from now on.
+           CASE
+               WHEN fence.now <= due.scheduled_at + moved.grace_ms * interval '1 millisecond'
+               THEN due.scheduled_at ELSE fence.now
+           END + moved.start_deadline_ms * interval '1 millisecond',
            fence.now, 'pending', due.scheduled_at, 1, fence.now
     FROM unnest($21::uuid[], $22::uuid[], $23::integer[]) AS shard (id, fire_id, shard_index)
     JOIN fired ON fired.id = shard.fire_id

@@ -2,19 +2,33 @@
 --
 -- What was seen is locked only while its generation is the one that was seen: a row that was
 -- claimed again meanwhile may belong to a session too young for this statement's snapshot,
--- which must not count as missing.
+-- which must not count as missing. Two ranges, each with an index of its own (execution_running,
+-- execution_deadline); what the first leaves over waits for the next round.
 WITH seen AS MATERIALIZED (
-    SELECT execution.id, execution.generation,
-           session.state IS DISTINCT FROM 'live' AS worker_lost
-    FROM execution
-    LEFT JOIN session ON session.id = execution.session_id
-    WHERE execution.state = 'running'
-      AND (
-          session.state IS DISTINCT FROM 'live'
-          OR execution.deadline_at
+    (
+        SELECT execution.id, execution.generation, true AS worker_lost
+        FROM execution
+        WHERE execution.state = 'running'
+          AND NOT EXISTS (
+              SELECT FROM session
+              WHERE session.id = execution.session_id AND session.state = 'live'
+          )
+        LIMIT $2
+    )
+    UNION ALL
+    (
+        SELECT execution.id, execution.generation, false
+        FROM execution
+        WHERE execution.state = 'running'
+          AND execution.deadline_at
               <= (SELECT clock_timestamp()) - $1::bigint * interval '1 microsecond'
-      )
-    ORDER BY execution.id
+          AND EXISTS (
+              SELECT FROM session
+              WHERE session.id = execution.session_id AND session.state = 'live'
+          )
+        ORDER BY execution.deadline_at
+        LIMIT $2
+    )
     LIMIT $2
 ),
 target AS MATERIALIZED (

@@ -1,2 +1,2 @@
-SELECT schedule_id, scheduled_at FROM fire WHERE trigger <> 'manual'
+SELECT schedule_id, scheduled_at FROM fire WHERE trigger IN ('cron', 'every', 'at')
 ORDER BY schedule_id, scheduled_at
