@@ -11,7 +11,7 @@ pub enum ErrorKind {
     Unavailable,
     /// The database gave way to another transaction. Repeat at once.
     Conflict,
-    /// The schema is missing or of another version; see [`crate::migrate`].
+    /// The schema is missing or of another version; see [`mod@crate::migrate`].
     Schema,
     /// The input was refused; repeating it cannot help.
     Invalid,
