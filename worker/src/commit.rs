@@ -242,7 +242,7 @@ impl Committer {
     }
 }
 
-/// Releases what `session_rows` says runs here and this process does not know.
+/// Gives back what the ledger says runs here and this process does not know.
 pub(crate) fn release(execution_id: Uuid, claim_id: Uuid, generation: i64) -> Commit {
     Commit {
         execution_id,
