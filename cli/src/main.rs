@@ -55,7 +55,8 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Runs everything on this machine: SQLite, a child nats-server, all roles
+    /// Runs everything on this machine: SQLite, a child nats-server, all roles; uses servers of
+    /// its own, whatever database and NATS are configured
     Dev(dev::Command),
     /// Creates or upgrades the database schema, the streams and their consumers
     Migrate(role::migrate::Command),
@@ -92,7 +93,10 @@ fn main() -> ExitCode {
         Ok(runtime) => runtime,
         Err(error) => return report(&Failure::new(exit::FAILED, error.to_string()), format),
     };
-    match runtime.block_on(run(cli)) {
+    let ended = runtime.block_on(run(cli));
+    // A handler's blocking thread must not keep a stopped process alive.
+    runtime.shutdown_background();
+    match ended {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => report(&failure, format),
     }

@@ -49,8 +49,10 @@ impl std::ops::AddAssign for Sum {
 pub(crate) struct Slice {
     /// By extension; the empty one is for files without.
     pub(crate) by_extension: BTreeMap<String, Sum>,
-    /// Files that could not be read; counted in none of the sums.
-    pub(crate) unreadable: u64,
+    /// Files that could not be read, by the size their folder tells; in none of the sums above.
+    pub(crate) unreadable: Sum,
+    /// Folders that could not be opened: nobody can say what is in them.
+    pub(crate) closed_folders: u64,
     /// Digest of the paths and sizes of all files, not only of this slice.
     pub(crate) paths: String,
     /// Digest of the contents of this slice.
@@ -73,6 +75,7 @@ impl Slice {
             *self.by_extension.entry(extension.clone()).or_default() += *sum;
         }
         self.unreadable += other.unreadable;
+        self.closed_folders += other.closed_folders;
         if self.paths.is_empty() {
             self.paths.clone_from(&other.paths);
         }
@@ -122,9 +125,9 @@ fn slice(
             anyhow::ensure!(!cancelled(), "cancelled");
             let entry = match entry {
                 Ok(entry) => entry,
-                // A folder that cannot be opened is one unreadable thing, counted once.
+                // Every shard meets it; one counts it.
                 Err(_) if index == 0 => {
-                    slice.unreadable += 1;
+                    slice.closed_folders += 1;
                     continue;
                 }
                 Err(_) => continue,
@@ -157,7 +160,8 @@ fn add_file(path: &Path, slice: &mut Slice, contents: &mut blake3::Hasher) {
     let mut hash = blake3::Hasher::new();
     let read = File::open(path).and_then(|file| hash.update_reader(file).map(|h| h.count()));
     let Ok(bytes) = read else {
-        slice.unreadable += 1;
+        let bytes = path.symlink_metadata().map_or(0, |found| found.len());
+        slice.unreadable += Sum { files: 1, bytes };
         return;
     };
     contents.update(hash.finalize().as_bytes());
@@ -199,7 +203,7 @@ mod tests {
             }
         );
         assert_eq!(all.by_extension["txt"].files, 20);
-        assert_eq!(all.unreadable, 0);
+        assert_eq!(all.unreadable, Sum::default());
 
         std::fs::write(root.join("new"), "x").unwrap();
         let later = slice(&[root.to_owned()], 0, SHARDS, &|| false).unwrap();

@@ -7,6 +7,9 @@ use std::path::{Path, PathBuf};
 use crate::config;
 use crate::exit::{Failure, Result, USAGE};
 
+/// The file by which a demo knows its own folder.
+const DEMO_MARK: &str = "demo";
+
 /// A locked folder. The lock is the kernel's: it ends with the process, however that ends.
 #[derive(Debug)]
 pub(crate) struct Folder {
@@ -55,11 +58,28 @@ impl Folder {
         Ok(Self { path, _lock: lock })
     }
 
-    /// Removes what an earlier run left, but the lock.
+    /// Removes what an earlier demo left. A folder that holds anything else is refused: it is
+    /// somebody's.
     pub(crate) fn clear(&self) -> Result<()> {
+        let mut names = Vec::new();
+        for entry in std::fs::read_dir(&self.path)? {
+            names.push(entry?.file_name());
+        }
+        let unused = names.iter().all(|name| name == "lock");
+        if !unused && !names.iter().any(|name| name == DEMO_MARK) {
+            return Err(Failure::usage(format!(
+                "{} holds what no demo made, and the demo would remove it; name another --folder",
+                self.path.display()
+            )));
+        }
+        // First, so that a demo that is cut off here can be cleared by the next one.
+        std::fs::write(
+            self.join(DEMO_MARK),
+            "`bellwether dev --demo` made this folder and removes it\n",
+        )?;
         for entry in std::fs::read_dir(&self.path)? {
             let entry = entry?;
-            if entry.file_name() == "lock" {
+            if entry.file_name() == "lock" || entry.file_name() == DEMO_MARK {
                 continue;
             }
             if entry.file_type()?.is_dir() {
@@ -117,6 +137,7 @@ mod tests {
     fn one_dev_holds_a_folder() {
         let folder = tempfile::tempdir().unwrap();
         let first = Folder::open(folder.path()).unwrap();
+        first.clear().unwrap();
         std::fs::write(first.join("old"), "x").unwrap();
         first.clear().unwrap();
         assert!(!first.join("old").exists());
@@ -131,5 +152,15 @@ mod tests {
         );
         drop(first);
         Folder::open(folder.path()).unwrap();
+    }
+
+    #[test]
+    fn a_demo_removes_nothing_that_is_not_its_own() {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join("thesis.txt"), "x").unwrap();
+        let opened = Folder::open(folder.path()).unwrap();
+        let refused = opened.clear().unwrap_err();
+        assert_eq!(refused.code, USAGE);
+        assert!(folder.path().join("thesis.txt").exists());
     }
 }

@@ -29,6 +29,7 @@ use folder::Folder;
 use roles::{Role, Seen};
 use screen::Screen;
 
+const DEFAULT_FOLDER: &str = ".bellwether";
 const NATS_PORT: u16 = 4222;
 const STOP_WITHIN: Duration = Duration::from_secs(45);
 
@@ -74,10 +75,17 @@ pub(crate) async fn run(command: &Command, log: &str) -> Result<()> {
     let default = if command.demo {
         ".bellwether/demo"
     } else {
-        ".bellwether"
+        DEFAULT_FOLDER
     };
     let folder = Folder::open(command.folder.as_deref().unwrap_or(Path::new(default)))?;
-    if command.demo {
+    if let Some(roots) = &roots {
+        if roots.iter().any(|root| folder.path().starts_with(root)) {
+            return Err(Failure::usage(format!(
+                "the report would be about {} itself, which changes all the time; choose another \
+                 --dir or --folder",
+                folder.path().display()
+            )));
+        }
         folder.clear()?;
     }
     let mut dev = Dev::start(folder, command, log).await?;
@@ -98,7 +106,9 @@ pub(crate) async fn run(command: &Command, log: &str) -> Result<()> {
     if let Err(error) = dev.broker.drain().await {
         tracing::debug!(%error, "the connection was closed already");
     }
-    ended.and(stopped).and(Ok(dev.nats.stop().await?))
+    let nats_stopped = dev.nats.stop().await;
+    ended.and(stopped)?;
+    Ok(nats_stopped?)
 }
 
 impl Dev {
@@ -146,7 +156,12 @@ impl Dev {
     }
 
     /// Looks after the children once and says what happened to them.
-    pub(crate) fn look_after(&mut self) -> Result<()> {
+    pub(crate) async fn look_after(&mut self) -> Result<()> {
+        if let Some(status) = self.nats.process()?.try_wait()? {
+            self.screen
+                .event(&format!("nats-server ended ({status}); starting it again"))?;
+            self.nats.restart().await?;
+        }
         for role in &mut self.roles {
             let said = match role.look()? {
                 Seen::Fine => continue,
@@ -167,12 +182,16 @@ impl Dev {
     async fn wait_for_the_end(&mut self) -> Result<()> {
         self.screen
             .line("\nnext, in another terminal in this folder:")?;
-        for next in [
-            "bellwether schedules list",
-            "bellwether executions list",
-            "bellwether audit",
-        ] {
-            self.screen.line(&format!("  {next}"))?;
+        // The folder of its own accord found by every command needs no flag.
+        let config = self.folder.join("bellwether.toml");
+        let here = Path::new(DEFAULT_FOLDER).canonicalize();
+        let flag = if here.is_ok_and(|here| here == self.folder.path()) {
+            String::new()
+        } else {
+            format!(" --config {}", config.display())
+        };
+        for next in ["schedules list", "executions list", "audit"] {
+            self.screen.line(&format!("  bellwether {next}{flag}"))?;
         }
         self.screen
             .line("a worker of your own finds both servers by these variables:")?;
@@ -185,7 +204,7 @@ impl Dev {
             .line("Ctrl-C stops everything; the data stays\n")?;
         let shutdown = crate::role::shutdown()?;
         while !shutdown.is_cancelled() {
-            self.look_after()?;
+            self.look_after().await?;
             tokio::select! {
                 () = shutdown.cancelled() => {}
                 () = tokio::time::sleep(Duration::from_millis(500)) => {}

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use async_nats::HeaderMap;
+use async_nats::jetstream::Context;
 use bellwether_schemas::{header, subject::Subjects};
 
 use crate::demo::QUEUE;
@@ -16,6 +17,8 @@ const TWICE_EVERY: i64 = 5;
 /// Publishes in all.
 pub(crate) const PUBLISHES: i64 = ENTRIES + ENTRIES / TWICE_EVERY;
 const PAUSE: Duration = Duration::from_millis(10);
+const PAUSE_AFTER_FAILURE: Duration = Duration::from_millis(500);
+const TRIES: u32 = 5;
 
 /// What an entry is worth: different for each, so that a wrong sum shows.
 fn amount(number: i64) -> i64 {
@@ -28,40 +31,54 @@ pub(crate) fn expected_cents() -> i64 {
 }
 
 /// The key of an entry.
-pub(crate) fn key(number: i64) -> String {
+fn key(number: i64) -> String {
     format!("entry-{number}")
 }
 
 /// Publishes all entries, every fifth twice, each confirmed by the stream.
 pub(crate) async fn publish(nats_url: String, subjects: Subjects) -> Result<()> {
-    let failed =
-        |error: &dyn std::fmt::Display| Failure::new(FAILED, format!("failed to publish: {error}"));
-    let client = async_nats::connect(&nats_url)
-        .await
-        .map_err(|error| failed(&error))?;
+    let client = async_nats::connect(&nats_url).await.map_err(failed)?;
     let jetstream = async_nats::jetstream::new(client);
+    let subject = subjects.submit(QUEUE, "book-entry");
     for number in 1..=ENTRIES {
-        let entry = Entry {
-            number,
-            amount_cents: amount(number),
-        };
-        let body = serde_json::to_vec(&entry).map_err(|error| failed(&error))?;
         let times = if number % TWICE_EVERY == 0 { 2 } else { 1 };
         for _ in 0..times {
-            let mut headers = HeaderMap::new();
-            headers.insert(header::MSG_ID, key(number));
-            jetstream
-                .publish_with_headers(
-                    subjects.submit(QUEUE, "book-entry"),
-                    headers,
-                    body.clone().into(),
-                )
-                .await
-                .map_err(|error| failed(&error))?
-                .await
-                .map_err(|error| failed(&error))?;
+            persistently(&jetstream, &subject, number).await?;
         }
         tokio::time::sleep(PAUSE).await;
     }
     Ok(())
+}
+
+/// An answer that did not come says nothing: the same id is published again.
+async fn persistently(jetstream: &Context, subject: &str, number: i64) -> Result<()> {
+    for _ in 1..TRIES {
+        match publish_once(jetstream, subject, number).await {
+            Ok(()) => return Ok(()),
+            Err(failure) => tracing::debug!(failure.message, number, "published again"),
+        }
+        tokio::time::sleep(PAUSE_AFTER_FAILURE).await;
+    }
+    publish_once(jetstream, subject, number).await
+}
+
+async fn publish_once(jetstream: &Context, subject: &str, number: i64) -> Result<()> {
+    let entry = Entry {
+        number,
+        amount_cents: amount(number),
+    };
+    let body = serde_json::to_vec(&entry).map_err(failed)?;
+    let mut headers = HeaderMap::new();
+    headers.insert(header::MSG_ID, key(number));
+    jetstream
+        .publish_with_headers(subject.to_owned(), headers, body.into())
+        .await
+        .map_err(failed)?
+        .await
+        .map_err(failed)?;
+    Ok(())
+}
+
+fn failed(error: impl std::fmt::Display) -> Failure {
+    Failure::new(FAILED, format!("failed to publish: {error}"))
 }

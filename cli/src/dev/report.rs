@@ -120,9 +120,11 @@ impl Report {
         })
     }
 
-    /// Whether it equals the independent count.
+    /// Whether it equals the independent count, which sees the sizes of unreadable files too.
     pub(crate) fn equals(&self, counted: Sum) -> bool {
-        self.complete && self.slice.unreadable == 0 && self.slice.total() == counted
+        let mut found = self.slice.total();
+        found += self.slice.unreadable;
+        self.complete && found == counted
     }
 
     /// Writes `report.md`.
@@ -130,9 +132,14 @@ impl Report {
         let total = self.slice.total();
         let mut text = format!(
             "# Report {number}\n\n| | files | bytes |\n|---|---:|---:|\n\
-             | sum of all shards | {} | {} |\n| `find -type f` | {} | {} |\n| unreadable | {} | – |\n\n\
+             | sum of all shards | {} | {} |\n| `find -type f` | {} | {} |\n| unreadable | {} | {} |\n\n\
              | extension | files | bytes |\n|---|---:|---:|\n",
-            total.files, total.bytes, counted.files, counted.bytes, self.slice.unreadable
+            total.files,
+            total.bytes,
+            counted.files,
+            counted.bytes,
+            self.slice.unreadable.files,
+            self.slice.unreadable.bytes
         );
         let mut rows: Vec<_> = self.slice.by_extension.iter().collect();
         rows.sort_by_key(|(extension, sum)| (std::cmp::Reverse(sum.bytes), (*extension).clone()));
@@ -152,6 +159,10 @@ impl Report {
         }
         if rest.files > 0 {
             let _ = writeln!(text, "| (all others) | {} | {} |", rest.files, rest.bytes);
+        }
+        if self.slice.closed_folders > 0 {
+            let closed = self.slice.closed_folders;
+            let _ = writeln!(text, "\n{closed} folder(s) could not be opened.");
         }
         if !self.steady {
             text.push_str("\nThe list of paths changed while the shards read it.\n");

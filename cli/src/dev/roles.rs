@@ -83,6 +83,10 @@ impl Role {
             .args(&self.args)
             .env(HEARTBEAT_ENV, &self.heartbeat)
             .tie(Tie::Stdin);
+        // Variables win over the file: the children must use what `dev` made.
+        for name in ["DATABASE_URL", "DATABASE_SCHEMA", "NATS_URL", "NAMESPACE"] {
+            launch = launch.env_remove(format!("BELLWETHER_{name}"));
+        }
         for (key, value) in &self.env {
             launch = launch.env(key, value);
         }

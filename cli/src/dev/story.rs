@@ -38,7 +38,9 @@ pub(crate) struct Story {
     pub(crate) kills: Vec<Kill>,
     pub(crate) booked: book::Totals,
     pub(crate) published: bool,
-    exit_after: Option<u32>,
+    /// Ends by itself after so many reports; none = on a signal.
+    pub(crate) exit_after: Option<u32>,
+    unregistered: bool,
     started: Instant,
     book_looked_at: Instant,
 }
@@ -50,8 +52,11 @@ pub(crate) async fn run(
     exit_after: Option<u32>,
 ) -> Result<Story> {
     let shutdown = crate::role::shutdown()?;
+    let mut story = tokio::select! {
+        story = Story::begin(dev, roots, exit_after) => story?,
+        () = shutdown.cancelled() => return Err(Failure::new(130, "stopped before the demo began")),
+    };
     let mut keys = Keys::open();
-    let mut story = Story::begin(dev, roots, exit_after).await?;
     let mut publisher = tokio::spawn(publisher::publish(dev.nats.url(), dev.subjects.clone()));
     while !story.is_over(&shutdown)? {
         story.look(dev, &mut publisher).await?;
@@ -66,7 +71,12 @@ pub(crate) async fn run(
         }
     }
     publisher.abort();
-    dev.client.unregister(SCHEDULE).await?;
+    if shutdown.is_cancelled() {
+        story.exit_after = None;
+    }
+    if !story.unregistered {
+        dev.client.unregister(SCHEDULE).await?;
+    }
     dev.screen.status(&[])?;
     Ok(story)
 }
@@ -134,6 +144,7 @@ impl Story {
             },
             published: false,
             exit_after,
+            unregistered: false,
             started: Instant::now(),
             book_looked_at: Instant::now(),
         })
@@ -171,7 +182,7 @@ impl Story {
 
     /// One look at everything.
     async fn look(&mut self, dev: &mut Dev, publisher: &mut JoinHandle<Result<()>>) -> Result<()> {
-        dev.look_after()?;
+        dev.look_after().await?;
         if !self.published && publisher.is_finished() {
             publisher.await.map_err(failed)??;
             self.published = true;
@@ -182,9 +193,7 @@ impl Story {
             ))?;
         }
         self.find_fires(dev).await?;
-        if let (true, Some(&second)) = (self.kills.is_empty(), self.fires.get(1)) {
-            self.kills.extend(dev.kill_a_worker(Some(second)).await?);
-        }
+        self.kill_once(dev).await?;
         for kill in &mut self.kills {
             kill.look(dev.store.as_ref(), &mut dev.screen).await?;
         }
@@ -194,15 +203,36 @@ impl Story {
         Ok(dev.screen.status(&status)?)
     }
 
+    /// Kills a worker in the second report; in a later one, if the second could not be hit.
+    /// With `--exit-after` nothing more is fired once there was a kill and enough has fired.
+    async fn kill_once(&mut self, dev: &mut Dev) -> Result<()> {
+        let unfinished = self.fires.iter().skip(self.reports.len().max(1));
+        for &fire in unfinished {
+            if self.kills.is_empty() {
+                self.kills.extend(dev.kill_a_worker(Some(fire)).await?);
+            }
+        }
+        let enough = self
+            .exit_after
+            .is_some_and(|wanted| self.fires.len() >= wanted as usize);
+        if enough && !self.kills.is_empty() && !self.unregistered {
+            dev.client.unregister(SCHEDULE).await?;
+            self.unregistered = true;
+        }
+        Ok(())
+    }
+
     async fn look_at_the_book(&mut self, dev: &mut Dev) -> Result<()> {
         if self.book_looked_at.elapsed() < BOOK_EVERY {
             return Ok(());
         }
         self.book_looked_at = Instant::now();
         let before = self.booked.entries;
-        self.booked = book::totals(&dev.folder.join("book.db"))
-            .await
-            .map_err(failed)?;
+        match book::totals(&dev.folder.join("book.db")).await {
+            Ok(booked) => self.booked = booked,
+            // Only a look: the next one is half a second away, and the end reads it anew.
+            Err(error) => tracing::debug!(%error, "the book was not read"),
+        }
         if before < publisher::ENTRIES && self.booked.entries >= publisher::ENTRIES {
             dev.screen
                 .event(&format!("{} entries booked", self.booked.entries))?;
@@ -243,10 +273,12 @@ impl Story {
             counted,
         )?;
         let total = report.slice.total();
+        let unreadable = report.slice.unreadable.files;
         dev.screen.event(&format!(
-            "report {number}: {} files, {:.1} MB in {SHARDS} shards; find counts {} files, {:.1} MB: {}{}",
+            "report {number}: {} files, {:.1} MB in {SHARDS} shards{}; find counts {} files, {:.1} MB: {}{}",
             total.files,
             megabytes(total.bytes),
+            if unreadable == 0 { String::new() } else { format!(" and {unreadable} unreadable") },
             counted.files,
             megabytes(counted.bytes),
             if equal { "equal" } else { "DIFFERENT" },

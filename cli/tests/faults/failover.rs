@@ -41,7 +41,7 @@ async fn started(journal: &Journal, id: Uuid, generation: i64) -> u32 {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn r108_r109_r110_one_idle_worker_takes_it_and_another_one_when_that_dies_too() {
+async fn r108_one_idle_worker_takes_it_and_another_one_when_that_dies_too() {
     let Some(cluster) = Cluster::postgres().await else {
         return;
     };
@@ -94,7 +94,7 @@ async fn r108_r109_r110_one_idle_worker_takes_it_and_another_one_when_that_dies_
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn r107_r111_what_was_left_outlives_the_ticker_and_goes_to_the_first_that_is_done() {
+async fn r111_what_was_left_outlives_the_ticker_and_goes_to_the_first_that_is_done() {
     let Some(cluster) = Cluster::postgres().await else {
         return;
     };
