@@ -67,11 +67,13 @@ impl From<bellwether_client::Error> for Failure {
             | Error::Name(_)
             | Error::PayloadTooLarge { .. }
             | Error::BadKey { .. }
+            | Error::BadContentType { .. }
+            | Error::BadTimeout { .. }
             | Error::Encode(_) => USAGE,
             Error::NoSuchSchedule { .. } | Error::NothingToWaitFor { .. } => NOT_FOUND,
             Error::ScheduleExists { .. } => REFUSED,
             Error::Connect(_) | Error::Submit { .. } | Error::WaitTimedOut { .. } => UNREACHABLE,
-            Error::NoAnswer { .. } => FAILED,
+            Error::NoAnswer { .. } | Error::Decode { .. } => FAILED,
         };
         Self::new(code, error.to_string())
     }

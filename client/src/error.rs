@@ -1,5 +1,6 @@
 //! What a client call can answer instead of a result.
 
+use bellwether_schemas::header::{JSON, MSGPACK};
 use bellwether_schemas::limits::{KEY_MAX, PAYLOAD_MAX};
 use bellwether_schemas::names::NameError;
 
@@ -38,17 +39,41 @@ pub enum Error {
         /// Its size.
         size: usize,
     },
-    /// A key that is empty, too long, begins with `~` or holds a line break; nothing was sent.
+    /// A key that is empty, too long, begins with `~`, begins or ends with white space or
+    /// holds a line break; nothing was sent.
     #[error(
-        "key {key:?} is refused: 1 to {KEY_MAX} bytes without control characters, not beginning with `~`"
+        "key {key:?} is refused: use 1 to {KEY_MAX} bytes without control characters, \
+         white space at either end or `~` at the begin"
     )]
     BadKey {
         /// The key, cut.
         key: String,
     },
+    /// A content type that no worker decodes; nothing was sent.
+    #[error("content type {content_type:?} is refused: use {JSON} or {MSGPACK}")]
+    BadContentType {
+        /// The content type, cut.
+        content_type: String,
+    },
+    /// A timeout out of bounds; nothing was sent.
+    #[error(
+        "a timeout of {seconds} s is refused: use 1 s to 365 days, or none for that of the job"
+    )]
+    BadTimeout {
+        /// The timeout.
+        seconds: u32,
+    },
     /// A payload that does not serialise.
     #[error("failed to encode the payload: {0}")]
     Encode(#[from] serde_json::Error),
+    /// An output that is not of the type asked for.
+    #[error("failed to decode the output of shard {shard_index}: {reason}; ask for another type")]
+    Decode {
+        /// The shard.
+        shard_index: u32,
+        /// What the decoder says.
+        reason: String,
+    },
     /// No live schedule has that name.
     #[error("no schedule is named {name:?}; see `bellwether schedules list`")]
     NoSuchSchedule {

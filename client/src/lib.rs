@@ -16,6 +16,7 @@ mod transaction;
 mod wait;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use bellwether_schemas::ids;
 use bellwether_schemas::subject::Subjects;
@@ -33,6 +34,12 @@ pub use error::{Error, Result};
 pub use submit::{Submission, Submitted};
 pub use transaction::{Transaction, enqueue_in};
 pub use wait::{Waited, What};
+
+/// Longest wait for room in the connection's buffer.
+const WAKE_MAX: Duration = Duration::from_millis(100);
+/// Tries of a trigger, and the time between two.
+const TRIGGER_TRIES: u32 = 3;
+const TRIGGER_AGAIN: Duration = Duration::from_millis(100);
 
 /// A handle on one namespace. Cheap to clone.
 #[derive(Clone)]
@@ -101,15 +108,24 @@ impl Client {
         Ok(answers)
     }
 
-    /// Fires a schedule now, whatever its next instant; returns the fire.
+    /// Fires a schedule now, whatever its next instant; returns the fire. An error that may
+    /// pass is answered by asking again for the same fire, three times in all: it fires once.
     pub async fn trigger(&self, schedule: &str) -> Result<Uuid> {
         let fire_id = ids::fresh();
         let trace = TraceContext::root(fire_id);
-        match self
-            .store("trigger")?
-            .trigger(schedule, fire_id, Some(&trace))
-            .await?
-        {
+        let store = self.store("trigger")?;
+        let mut tries = 1;
+        let triggered = loop {
+            match store.trigger(schedule, fire_id, Some(&trace)).await {
+                Err(error) if error.is_transient() && tries < TRIGGER_TRIES => {
+                    tracing::debug!(%error, tries, "triggering again");
+                    tries += 1;
+                    tokio::time::sleep(TRIGGER_AGAIN).await;
+                }
+                triggered => break triggered?,
+            }
+        };
+        match triggered {
             Triggered::Fired { fire_id, .. } => {
                 self.wake().await;
                 Ok(fire_id)
@@ -146,11 +162,12 @@ impl Client {
     pub async fn wake(&self) {
         let Some(nats) = &self.nats else { return };
         // A wake-up is a courtesy: what it announces is a condition that relays poll.
-        if let Err(error) = nats
-            .publish(self.subjects.wake_relay(), bytes::Bytes::new())
-            .await
-        {
-            tracing::debug!(%error, "relays were not woken");
+        // It must not hang what is committed already while the broker is away.
+        let publish = nats.publish(self.subjects.wake_relay(), bytes::Bytes::new());
+        match tokio::time::timeout(WAKE_MAX, publish).await {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => tracing::debug!(%error, "relays were not woken"),
+            Err(_elapsed) => tracing::debug!("relays were not woken: the connection takes nothing"),
         }
     }
 }

@@ -8,6 +8,9 @@ use chrono::{DateTime, SecondsFormat, Utc};
 
 use crate::{Client, Error, Result};
 
+/// Longest timeout: 365 days.
+const TIMEOUT_MAX_S: u32 = 365 * 24 * 3600;
+
 /// A one-shot for the submit subject.
 #[derive(Debug, Clone)]
 pub struct Submission {
@@ -72,14 +75,14 @@ impl Submission {
         self
     }
 
-    /// Time an attempt may run, in whole seconds. Default: the job's.
+    /// Time an attempt may run, in whole seconds, at most 365 days. Default: the job's.
     #[must_use]
     pub fn timeout_s(mut self, seconds: u32) -> Self {
         self.timeout_s = Some(seconds);
         self
     }
 
-    /// The caller's trace. Default: a new one.
+    /// The caller's trace; one that W3C calls invalid is not sent. Default: a new one.
     #[must_use]
     pub fn trace(mut self, trace: TraceContext) -> Self {
         self.trace = Some(trace);
@@ -95,19 +98,13 @@ impl Client {
             .nats
             .as_ref()
             .ok_or(Error::NeedsNats { call: "submit" })?;
+        check(submission)?;
         let Submission {
             job,
             queue,
             payload,
             ..
         } = submission;
-        names::check("job", job)?;
-        names::check("queue", queue)?;
-        if payload.bytes.len() > PAYLOAD_MAX {
-            return Err(Error::PayloadTooLarge {
-                size: payload.bytes.len(),
-            });
-        }
         let key = submission
             .key
             .clone()
@@ -135,6 +132,29 @@ impl Client {
     }
 }
 
+/// What a worker would make a dead letter of is refused here, where it can be told.
+fn check(submission: &Submission) -> Result<()> {
+    names::check("job", &submission.job)?;
+    names::check("queue", &submission.queue)?;
+    let payload = &submission.payload;
+    if payload.bytes.len() > PAYLOAD_MAX {
+        return Err(Error::PayloadTooLarge {
+            size: payload.bytes.len(),
+        });
+    }
+    if ![header::JSON, header::MSGPACK].contains(&payload.content_type.as_str()) {
+        return Err(Error::BadContentType {
+            content_type: payload.content_type.chars().take(80).collect(),
+        });
+    }
+    match submission.timeout_s {
+        Some(seconds) if !(1..=TIMEOUT_MAX_S).contains(&seconds) => {
+            Err(Error::BadTimeout { seconds })
+        }
+        _ => Ok(()),
+    }
+}
+
 fn headers(submission: &Submission, key: &str, stream: &str) -> async_nats::HeaderMap {
     let mut headers = async_nats::HeaderMap::new();
     headers.insert(header::KEY, key);
@@ -154,7 +174,12 @@ fn headers(submission: &Submission, key: &str, stream: &str) -> async_nats::Head
     if let Some(seconds) = submission.timeout_s {
         headers.insert(header::TIMEOUT, seconds.to_string());
     }
-    if let Some(trace) = &submission.trace {
+    // Others would drop the rest, and a line break has no place in a header.
+    let trace = submission
+        .trace
+        .as_ref()
+        .and_then(|trace| TraceContext::parse(&trace.traceparent, Some(&trace.tracestate)));
+    if let Some(trace) = trace {
         headers.insert(header::TRACEPARENT, trace.traceparent.as_str());
         if !trace.tracestate.is_empty() {
             headers.insert(header::TRACESTATE, trace.tracestate.as_str());
@@ -167,6 +192,7 @@ fn check_key(key: &str) -> Result<()> {
     let fine = !key.is_empty()
         && key.len() <= KEY_MAX
         && !key.starts_with('~')
+        && key.trim() == key
         && !key.chars().any(char::is_control);
     if fine {
         return Ok(());
@@ -185,9 +211,54 @@ mod tests {
         for good in ["a", "order 17/2", "ä", &"x".repeat(KEY_MAX)] {
             assert!(check_key(good).is_ok(), "{good}");
         }
-        for bad in ["", "~1.2", "a\nb", "a\0", &"x".repeat(KEY_MAX + 1)] {
+        for bad in [
+            "",
+            "~1.2",
+            "a\nb",
+            "a\0",
+            " a",
+            "a\u{a0}",
+            &"x".repeat(KEY_MAX + 1),
+        ] {
             assert!(check_key(bad).is_err(), "{bad:?}");
         }
+    }
+
+    #[test]
+    fn what_no_worker_takes_is_refused_before_it_is_sent() {
+        let plain = || Submission::new("pay", Payload::json("1"));
+        assert!(check(&plain().timeout_s(1)).is_ok());
+        assert!(check(&plain().timeout_s(TIMEOUT_MAX_S)).is_ok());
+        for seconds in [0, TIMEOUT_MAX_S + 1] {
+            let said = check(&plain().timeout_s(seconds)).unwrap_err().to_string();
+            assert!(said.contains("365 days"), "{said}");
+        }
+        let mut text = plain();
+        text.payload.content_type = "text/plain".to_owned();
+        let said = check(&text).unwrap_err().to_string();
+        assert!(said.contains(header::MSGPACK), "{said}");
+    }
+
+    #[test]
+    fn a_trace_that_is_no_trace_is_not_sent() {
+        let good = TraceContext::root(ids::fresh());
+        let sent = |trace: TraceContext| {
+            let submission = Submission::new("pay", Payload::json("1")).trace(trace);
+            let headers = headers(&submission, "k", "BW_SUBMIT");
+            [header::TRACEPARENT, header::TRACESTATE]
+                .map(|name| headers.get(name).map(|value| value.as_str().to_owned()))
+        };
+        assert_eq!(sent(good.clone()), [Some(good.traceparent.clone()), None]);
+        let broken_state = TraceContext {
+            tracestate: "a=1\r\nx: y".to_owned(),
+            ..good.clone()
+        };
+        assert_eq!(sent(broken_state), [Some(good.traceparent), None]);
+        let broken = TraceContext {
+            traceparent: "a\nb".to_owned(),
+            tracestate: String::new(),
+        };
+        assert_eq!(sent(broken), [None, None]);
     }
 
     #[test]

@@ -5,9 +5,10 @@
 
 use std::time::Duration;
 
+use bellwether_schemas::header;
 use bellwether_schemas::state::State;
-use bellwether_store::Store;
 use bellwether_store::inspect::ShardResult;
+use bellwether_store::{Payload, Store};
 use tokio::time::Instant;
 use uuid::Uuid;
 
@@ -16,6 +17,8 @@ use crate::{Client, Error, Result};
 
 const POLL_MIN: Duration = Duration::from_millis(20);
 const POLL_MAX: Duration = Duration::from_millis(500);
+/// A look has this long even when no time is left: `wait` with none is one look.
+const LOOK_MIN: Duration = Duration::from_millis(500);
 
 /// What to wait for.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -67,12 +70,29 @@ impl Waited {
             .all(|shard| shard.state == State::Succeeded)
     }
 
-    /// The outputs of the shards that succeeded, decoded from JSON, by shard index.
+    /// The outputs of the shards that succeeded, decoded by their content type (JSON or
+    /// MessagePack), by shard index.
     pub fn outputs<T: serde::de::DeserializeOwned>(&self) -> Result<Vec<T>> {
-        let outputs = self.shards.iter().filter_map(|shard| shard.output.as_ref());
+        let outputs = self
+            .shards
+            .iter()
+            .filter_map(|shard| Some((shard.shard_index, shard.output.as_ref()?)));
         outputs
-            .map(|output| Ok(serde_json::from_slice(&output.bytes)?))
+            .map(|(shard_index, output)| {
+                decode(output).map_err(|reason| Error::Decode {
+                    shard_index,
+                    reason,
+                })
+            })
             .collect()
+    }
+}
+
+fn decode<T: serde::de::DeserializeOwned>(output: &Payload) -> Result<T, String> {
+    if output.content_type == header::MSGPACK {
+        rmp_serde::from_slice(&output.bytes).map_err(|error| error.to_string())
+    } else {
+        serde_json::from_slice(&output.bytes).map_err(|error| error.to_string())
     }
 }
 
@@ -84,18 +104,25 @@ impl Client {
     pub async fn wait(&self, what: impl Into<What>, timeout: Duration) -> Result<Waited> {
         let what = what.into();
         let store = self.store("wait")?;
-        let deadline = Instant::now() + timeout;
+        // None = later than any clock goes.
+        let deadline = Instant::now().checked_add(timeout);
+        let left = || {
+            deadline.map_or(Duration::MAX, |deadline| {
+                deadline.saturating_duration_since(Instant::now())
+            })
+        };
         let mut pause = POLL_MIN;
         loop {
-            match look(store.as_ref(), &what).await {
-                Ok(Some(waited)) => return Ok(waited),
-                Ok(None) => {}
-                Err(Error::Store(error)) if error.is_transient() => {
+            let look = look(store.as_ref(), &what);
+            match tokio::time::timeout(left().max(LOOK_MIN), look).await {
+                Ok(Ok(Some(waited))) => return Ok(waited),
+                Ok(Ok(None)) | Err(_) => {}
+                Ok(Err(Error::Store(error))) if error.is_transient() => {
                     tracing::debug!(%error, "waiting goes on");
                 }
-                Err(error) => return Err(error),
+                Ok(Err(error)) => return Err(error),
             }
-            let left = deadline.saturating_duration_since(Instant::now());
+            let left = left();
             if left.is_zero() {
                 return Err(Error::WaitTimedOut {
                     what: what.to_string(),
@@ -130,4 +157,37 @@ async fn look(store: &dyn Store, what: &What) -> Result<Option<Waited>> {
     };
     let ended = shards.iter().all(|shard| shard.state.is_terminal());
     Ok(ended.then_some(Waited { shards }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn waited(content_type: &str, bytes: &[u8]) -> Waited {
+        let output = Payload {
+            bytes: bytes.to_vec(),
+            content_type: content_type.to_owned(),
+        };
+        Waited {
+            shards: vec![ShardResult {
+                execution_id: Uuid::nil(),
+                shard_index: 0,
+                shard_total: 1,
+                state: State::Succeeded,
+                reason: None,
+                output: Some(output),
+                error: None,
+            }],
+        }
+    }
+
+    #[test]
+    fn outputs_are_decoded_by_their_content_type() {
+        let packed = waited(header::MSGPACK, &[0xcd, 0x01, 0x00]);
+        assert_eq!(packed.outputs::<u32>().unwrap(), [256]);
+        let json = waited(header::JSON, b"256");
+        assert_eq!(json.outputs::<u32>().unwrap(), [256]);
+        let said = json.outputs::<bool>().unwrap_err().to_string();
+        assert!(said.contains("decode the output of shard 0"), "{said}");
+    }
 }

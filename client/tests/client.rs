@@ -4,18 +4,19 @@
 use std::time::Duration;
 
 use bellwether_client::{
-    Client, Enqueued, Error, NewExecution, NewSchedule, Payload, Submission, Timing, Transaction,
-    What, enqueue_in,
+    Client, Enqueued, Error, NewExecution, NewSchedule, Payload, Policy, Submission, Timing,
+    Transaction, What, enqueue_in,
 };
 use bellwether_outbox_relay::{Mode, StreamLimits, connect_nats, declare};
 use bellwether_sandbox::shared;
 use bellwether_schemas::state::State;
 use bellwether_schemas::{header, subject::Subjects};
-use bellwether_store::executions::{ClaimAnswer, ClaimAsk, Commit, Outcome};
+use bellwether_store::executions::{ClaimAnswer, ClaimAsk, Commit, Outcome, SubmitAsk};
 use bellwether_store::sessions::NewSession;
 use bellwether_store::{Options, Store, connect, migrate};
 use sqlx::{Connection, PgConnection, SqliteConnection};
 use std::sync::Arc;
+use tokio::time::Instant;
 use uuid::Uuid;
 
 struct Ledger {
@@ -223,9 +224,7 @@ async fn wait_returns_the_outputs_of_all_shards() {
 
         let waiting = ledger.client.clone();
         let waiting =
-            tokio::spawn(
-                async move { waiting.wait(What::Fire(fire), Duration::from_mins(1)).await },
-            );
+            tokio::spawn(async move { waiting.wait(What::Fire(fire), Duration::MAX).await });
         finish_all(ledger.store.as_ref()).await;
         let waited = waiting.await.unwrap().unwrap();
         assert!(waited.succeeded());
@@ -235,8 +234,93 @@ async fn wait_returns_the_outputs_of_all_shards() {
     }
 }
 
-/// Claims everything that is dispatched and completes it with `10 + shard_index`.
-async fn finish_all(store: &dyn Store) {
+/// A broker that is away holds up nobody whose work is committed.
+#[tokio::test]
+async fn waking_the_relays_never_hangs() {
+    let dead = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("nats://{}", dead.local_addr().unwrap());
+    drop(dead);
+    let nats = async_nats::ConnectOptions::new()
+        .retry_on_initial_connect()
+        .client_capacity(1)
+        .connect(url)
+        .await
+        .unwrap();
+    let client = Client::new("bw").unwrap().with_nats(nats);
+    let woken = async {
+        for _ in 0..5 {
+            client.wake().await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(10), woken)
+        .await
+        .unwrap();
+}
+
+/// Submitted messages do not wait for the keys that an open transaction holds.
+#[tokio::test]
+async fn open_transactions_hold_up_only_their_own_keys() {
+    let Some(url) = shared::postgres_url().await.unwrap() else {
+        return;
+    };
+    let ledger = ledger(Some(url)).await;
+    let store = ledger.store.as_ref();
+    let session = open_session(store).await;
+    let now = store.ledger().await.unwrap().now;
+    let mut connection = PgConnection::connect(&ledger.options.url).await.unwrap();
+    let mut tx = connection.begin().await.unwrap();
+    let mut asks = vec![submit_ask("free", now)];
+    for number in 0..30 {
+        let key = format!("held-{number}");
+        let mut new = NewExecution::new("sum", Payload::json("1"));
+        new.key = Some(key.clone());
+        let at = Transaction::Postgres {
+            connection: &mut tx,
+            schema: &ledger.options.schema,
+        };
+        enqueue_in(at, &new).await.unwrap();
+        asks.push(submit_ask(&key, now));
+    }
+    let begun = Instant::now();
+    let answers = store.claim_submitted(session, &asks).await.unwrap();
+    let took = begun.elapsed();
+    assert!(
+        took < Duration::from_secs(5),
+        "30 × 250 ms are not waited for: {took:?}"
+    );
+    assert!(matches!(answers[0], ClaimAnswer::Claimed(_)), "{answers:?}");
+    assert_eq!(answers.len(), asks.len());
+    let mut held = answers[1..].iter();
+    assert!(
+        held.all(|answer| matches!(answer, ClaimAnswer::Busy)),
+        "{answers:?}"
+    );
+    tx.rollback().await.unwrap();
+    let answers = store.claim_submitted(session, &asks).await.unwrap();
+    let mut all = answers.iter();
+    assert!(
+        all.all(|answer| matches!(answer, ClaimAnswer::Claimed(_))),
+        "{answers:?}"
+    );
+}
+
+fn submit_ask(key: &str, stored_at: chrono::DateTime<chrono::Utc>) -> SubmitAsk {
+    SubmitAsk {
+        fire_id: bellwether_schemas::ids::fresh(),
+        claim_id: bellwether_schemas::ids::token(),
+        job: "sum".into(),
+        queue: "default".into(),
+        key: key.into(),
+        payload: Payload::json("1"),
+        run_at: None,
+        policy: Policy::default(),
+        trace: None,
+        stored_at,
+        has_handler: true,
+    }
+}
+
+async fn open_session(store: &dyn Store) -> Uuid {
     let session = bellwether_schemas::ids::fresh();
     let new = NewSession {
         id: session,
@@ -250,6 +334,12 @@ async fn finish_all(store: &dyn Store) {
         lease: Duration::from_mins(1),
     };
     store.open_session(&new).await.unwrap();
+    session
+}
+
+/// Claims everything that is dispatched and completes it with `10 + shard_index`.
+async fn finish_all(store: &dyn Store) {
+    let session = open_session(store).await;
     for row in store
         .claim_outbox(10, Duration::from_secs(5), &[])
         .await

@@ -9,11 +9,14 @@ use crate::executions::{Commit, NewExecution, Outcome, SubmitAsk};
 use crate::schedules::{NewSchedule, Policy, Timing};
 use crate::{Error, ErrorKind, Payload, Result};
 
+/// Shortest timeout or start deadline of a policy.
+pub const POLICY_MIN: Duration = Duration::from_millis(1);
+
 /// Longest duration of a policy: ten years.
-const POLICY_MAX: Duration = Duration::from_hours(10 * 366 * 24);
+pub const POLICY_MAX: Duration = Duration::from_hours(10 * 366 * 24);
 
 /// Most attempts a policy may allow.
-const ATTEMPTS_MAX: u32 = 1_000_000;
+pub const ATTEMPTS_MAX: u32 = 1_000_000;
 
 fn invalid(op: &'static str, what: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Error {
     Error::new(op, ErrorKind::Invalid, what)
@@ -154,7 +157,7 @@ fn payload(op: &'static str, payload: &Payload) -> Result<()> {
 }
 
 fn policy(op: &'static str, policy: &Policy) -> Result<()> {
-    let bounded = |time: Duration| time >= Duration::from_millis(1) && time <= POLICY_MAX;
+    let bounded = |time: Duration| (POLICY_MIN..=POLICY_MAX).contains(&time);
     if !bounded(policy.timeout) || !bounded(policy.start_deadline) {
         return Err(invalid(
             op,

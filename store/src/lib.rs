@@ -31,6 +31,7 @@ pub mod sqlite;
 pub mod streams;
 pub mod sweeps;
 
+pub use check::{ATTEMPTS_MAX, POLICY_MAX, POLICY_MIN};
 pub use connect::{Options, connect, migrate};
 pub use error::{Error, ErrorKind, Result};
 

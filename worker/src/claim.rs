@@ -30,6 +30,8 @@ const AGAIN_CAP: Duration = Duration::from_secs(5);
 pub(crate) struct Batch {
     pub(crate) session: Arc<Session>,
     pub(crate) wanted: Vec<Wanted>,
+    /// Boot time before the first ask.
+    pub(crate) asked: Duration,
 }
 
 /// The ledger's answer to one ask.

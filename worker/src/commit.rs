@@ -6,6 +6,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use bellwether_schemas::limits::ERROR_TEXT_MAX;
+use bellwether_schemas::state::Reason;
+use bellwether_schemas::text;
 use bellwether_store::executions::{Commit, Committed, Outcome};
 use bellwether_store::{self as store, Store};
 use tokio::sync::{mpsc, watch};
@@ -28,6 +31,8 @@ const HIGH: usize = 512;
 /// … until so many are left.
 const LOW: usize = 256;
 const AGAIN_CAP: Duration = Duration::from_secs(5);
+/// Before the attempt after one whose result cannot be stored.
+const UNSTORABLE_DELAY: Duration = Duration::from_secs(1);
 
 const _: () = assert!(LOW < HIGH && HIGH <= QUEUE_MAX);
 
@@ -177,7 +182,7 @@ impl Committer {
         match bounded(CALL_MAX, self.ledger.commit(&commits)).await {
             Ok(answers) => {
                 for (finished, answer) in batch.iter().zip(answers) {
-                    self.note(finished, answer);
+                    self.note(finished, &finished.outcome, answer);
                 }
                 Ok(())
             }
@@ -186,44 +191,67 @@ impl Committer {
         }
     }
 
-    /// One result must not stop the others. A repeat of one that was accepted is accepted,
-    /// and counted, again: rare enough.
+    /// One result must not stop the others: one that the ledger refuses for its own sake
+    /// becomes a failed attempt, charged and told like any other. A repeat of one that was
+    /// accepted is accepted, and counted, again: rare enough.
+    ///
+    /// # Errors
+    ///
+    /// What may pass, and whatever the ledger says about the failed attempt: then it is at
+    /// fault itself, and the batch is to be asked again.
     async fn send_one_by_one(&self, batch: &[Finished], commits: &[Commit]) -> store::Result<()> {
         for (finished, commit) in batch.iter().zip(commits) {
             let one = self.ledger.commit(std::slice::from_ref(commit));
             match bounded(CALL_MAX, one).await {
                 Ok(answers) => {
                     for answer in answers {
-                        self.note(finished, answer);
+                        self.note(finished, &commit.outcome, answer);
                     }
                 }
                 Err(error) if error.is_transient() => return Err(error),
-                Err(error) => {
-                    self.counted.unstorable();
-                    tracing::error!(
-                        execution_id = %finished.execution_id,
-                        job = finished.job,
-                        %error,
-                        "failed to commit a result: its execution ends at its deadline",
-                    );
-                }
+                Err(error) => self.send_as_failed(finished, commit, error).await?,
             }
         }
         Ok(())
     }
 
-    fn note(&self, finished: &Finished, answer: Committed) {
+    async fn send_as_failed(
+        &self,
+        finished: &Finished,
+        commit: &Commit,
+        error: store::Error,
+    ) -> store::Result<()> {
+        if commit.outcome == Outcome::Release {
+            // Nothing in it could be refused, and it must not be charged.
+            return Err(error);
+        }
+        let failed = unstorable(commit, &error);
+        let answers = bounded(CALL_MAX, self.ledger.commit(std::slice::from_ref(&failed))).await?;
+        self.counted.unstorable();
+        tracing::error!(
+            execution_id = %finished.execution_id,
+            job = finished.job,
+            %error,
+            "failed to commit a result: its attempt counts as failed",
+        );
+        for answer in answers {
+            self.note(finished, &failed.outcome, answer);
+        }
+        Ok(())
+    }
+
+    fn note(&self, finished: &Finished, outcome: &Outcome, answer: Committed) {
         match answer {
             Committed::Accepted(state) => {
                 self.counted
-                    .committed(&finished.job, finished.outcome.as_str(), state);
+                    .committed(&finished.job, outcome.as_str(), state);
             }
             Committed::Fenced { state, generation } => {
                 self.counted.fenced(&finished.job);
                 tracing::warn!(
                     execution_id = %finished.execution_id,
                     job = finished.job,
-                    outcome = finished.outcome.as_str(),
+                    outcome = outcome.as_str(),
                     ours = finished.generation,
                     %state,
                     generation,
@@ -242,6 +270,19 @@ impl Committer {
     }
 }
 
+/// What is sent in place of a result that the ledger refuses for its own sake.
+fn unstorable(commit: &Commit, error: &store::Error) -> Commit {
+    let said = format!("its result cannot be stored: {error}");
+    Commit {
+        outcome: Outcome::Retry {
+            reason: Reason::Error,
+            error: text::clean(&said, ERROR_TEXT_MAX).into_owned(),
+            delay: UNSTORABLE_DELAY,
+        },
+        ..commit.clone()
+    }
+}
+
 /// Gives back what the ledger says runs here and this process does not know.
 pub(crate) fn release(execution_id: Uuid, claim_id: Uuid, generation: i64) -> Commit {
     Commit {
@@ -250,5 +291,86 @@ pub(crate) fn release(execution_id: Uuid, claim_id: Uuid, generation: i64) -> Co
         generation,
         started_ago: None,
         outcome: Outcome::Release,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bellwether_schemas::ids;
+    use bellwether_schemas::limits::OUTPUT_MAX;
+    use bellwether_schemas::state::State;
+    use bellwether_store::Payload;
+    use bellwether_store::executions::{ClaimAnswer, ClaimAsk, Claimed, NewExecution};
+    use bellwether_store::sessions::NewSession;
+
+    use super::*;
+
+    async fn claimed(ledger: &dyn Store, session: Uuid) -> Claimed {
+        let new = NewSession {
+            id: session,
+            name: "test".into(),
+            host: "test".into(),
+            pid: 1,
+            version: "0".into(),
+            queues: vec!["default".into()],
+            jobs: vec!["job".into()],
+            max_concurrent: 1,
+            lease: Duration::from_mins(1),
+        };
+        ledger.open_session(&new).await.unwrap();
+        let one = NewExecution::new("job", Payload::json("null"));
+        ledger.enqueue(&[one]).await.unwrap();
+        let rows = ledger
+            .claim_outbox(1, Duration::from_secs(5), &[])
+            .await
+            .unwrap();
+        let ask = ClaimAsk {
+            execution_id: rows[0].dispatch.execution_id,
+            dispatch_no: rows[0].dispatch.dispatch_no,
+            claim_id: ids::token(),
+        };
+        match ledger.claim(session, &[ask]).await.unwrap().pop() {
+            Some(ClaimAnswer::Claimed(claimed)) => *claimed,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[tokio::test]
+    async fn a_result_that_cannot_be_stored_is_a_charged_attempt_that_failed() {
+        let home = tempfile::tempdir().unwrap();
+        let file = home.path().join("ledger.db");
+        let options = store::Options::new(format!("sqlite:{}", file.display()));
+        store::migrate(&options).await.unwrap();
+        let ledger = store::connect(&options).await.unwrap();
+        let claimed = claimed(ledger.as_ref(), ids::fresh()).await;
+
+        let pending = Arc::new(watch::Sender::new(0));
+        let (commits, committer) = Commits::new(
+            Arc::clone(&ledger),
+            Counted::default(),
+            Arc::clone(&pending),
+        );
+        commits
+            .send(Finished {
+                job: claimed.job.clone(),
+                execution_id: claimed.execution_id,
+                claim_id: claimed.claim_id,
+                generation: claimed.generation,
+                started: Some(clock::boot()),
+                outcome: Outcome::Complete(Payload::json("1".repeat(OUTPUT_MAX + 1))),
+                known: None,
+            })
+            .await;
+        let flush = CancellationToken::new();
+        flush.cancel();
+        committer.run(flush, CancellationToken::new()).await;
+
+        assert_eq!(*pending.borrow(), 0);
+        let story = ledger.execution(claimed.execution_id).await.unwrap();
+        let view = story.unwrap().execution;
+        assert_eq!(
+            (view.state, view.reason, view.attempt),
+            (State::Retrying, Some(Reason::Error), 1)
+        );
     }
 }

@@ -10,12 +10,13 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 use std::time::Duration;
 
+use async_nats::connection::State as Connection;
 use async_nats::{Client, Subject};
 use bellwether_store::Store;
 use bellwether_store::executions::Claimed;
 use bytes::Bytes;
 use tokio::sync::{mpsc, watch};
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -33,6 +34,8 @@ use crate::trouble::Trouble;
 const UNCLAIMED_MAX: Duration = Duration::from_secs(8);
 /// A claim that was not started by then is given back.
 const UNSTARTED_MAX: Duration = Duration::from_secs(2);
+/// Longest wait for room in the connection's buffer.
+const ACK_MAX: Duration = Duration::from_millis(100);
 /// While something is held, times are looked at so often.
 const TICK: Duration = Duration::from_millis(100);
 const IDLE_TICK: Duration = Duration::from_secs(1);
@@ -62,7 +65,8 @@ pub(crate) struct Feeder {
 pub(crate) struct Held {
     /// Received, not asked for.
     buffer: VecDeque<Wanted>,
-    /// Claimed, not started, with the boot time of the claim's answer.
+    /// Claimed, not started, with the boot time before the claim was first asked for: the
+    /// ledger may have been silent for long before it answered.
     ready: VecDeque<(Attempt, Duration)>,
     /// Whether results piled up at the last look.
     full: bool,
@@ -118,7 +122,11 @@ impl Feeder {
                 _ = load.changed() => {}
                 _ = pending.changed() => {}
                 _ = is_away.changed() => {}
-                changed = session.changed() => if changed.is_err() { break },
+                changed = session.changed() => if changed.is_err() {
+                    // The session thread is gone: the worker stops, in order and in time.
+                    stop.cancel();
+                    break;
+                },
                 () = sleep(tick) => {}
             }
         }
@@ -209,9 +217,11 @@ impl Feeder {
                 .front()
                 .is_some_and(|(attempt, _)| attempt.session.is_trusted())
         {
-            let Some((attempt, _)) = self.held.ready.pop_front() else {
+            let Some((mut attempt, _)) = self.held.ready.pop_front() else {
                 return;
             };
+            // Here, not in its task: the next look at the free slots must see it.
+            attempt.place.start();
             let Some(job) = self.reader.jobs.get(&attempt.claimed.job) else {
                 return;
             };
@@ -250,7 +260,11 @@ impl Feeder {
             }
         }
         self.held.buffer = left;
-        (!wanted.is_empty()).then_some(Batch { session, wanted })
+        (!wanted.is_empty()).then_some(Batch {
+            session,
+            wanted,
+            asked: clock::boot(),
+        })
     }
 
     async fn take_answers(&mut self, batch: Batch, answers: Option<Vec<Answer>>) {
@@ -289,12 +303,19 @@ impl Feeder {
                 self.ack(wanted.reply.clone()).await;
             }
             if let Answer::Claimed(claimed) = answer {
-                self.take_claimed(*claimed, wanted, &batch.session).await;
+                self.take_claimed(*claimed, wanted, &batch.session, batch.asked)
+                    .await;
             }
         }
     }
 
-    async fn take_claimed(&mut self, claimed: Claimed, wanted: Wanted, session: &Arc<Session>) {
+    async fn take_claimed(
+        &mut self,
+        claimed: Claimed,
+        wanted: Wanted,
+        session: &Arc<Session>,
+        asked: Duration,
+    ) {
         let known_job = self.reader.jobs.contains_key(&claimed.job);
         let attempt = Attempt {
             claimed,
@@ -303,7 +324,7 @@ impl Feeder {
             known: wanted.known,
         };
         if known_job {
-            self.held.ready.push_back((attempt, clock::boot()));
+            self.held.ready.push_back((attempt, asked));
         } else {
             // The message named a job that the row does not have.
             tracing::error!(
@@ -315,10 +336,16 @@ impl Feeder {
         }
     }
 
-    /// A plain ack: a lost one costs a refused claim.
+    /// A plain ack: a lost one costs a refused claim, so that a broker that is away must not
+    /// hold up what is claimed.
     async fn ack(&self, reply: Subject) {
-        if let Err(error) = self.client.publish(reply, Bytes::new()).await {
-            tracing::debug!(%error, "failed to ack");
+        if self.client.connection_state() != Connection::Connected {
+            return;
+        }
+        match timeout(ACK_MAX, self.client.publish(reply, Bytes::new())).await {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => tracing::debug!(%error, "failed to ack"),
+            Err(_elapsed) => tracing::debug!("failed to ack: the connection takes nothing"),
         }
     }
 }

@@ -8,8 +8,8 @@ use bellwether_schemas::limits::{PAYLOAD_MAX, SHARD_TOTAL_MAX};
 use bellwether_schemas::names::{self, NameError};
 use bellwether_schemas::state::{OnLost, Priority};
 use bellwether_schemas::subject::DEFAULT_QUEUE;
-use bellwether_store::Payload;
 use bellwether_store::schedules::{NewSchedule, Origin, Policy, Timing};
+use bellwether_store::{ATTEMPTS_MAX, POLICY_MAX, POLICY_MIN, Payload};
 use bellwether_time::{Cron, PERIOD_MAX, PERIOD_MIN, Rejected};
 
 use crate::handler::{Call, Handler, Shaped};
@@ -136,28 +136,32 @@ impl Job {
         self
     }
 
-    /// Time an attempt may run. Default 5 min.
+    /// Time an attempt of a scheduled or submitted fire may run, 1 ms to 10 years; an enqueue
+    /// brings its own policy. Default 5 min.
     #[must_use]
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.policy.timeout = timeout;
         self
     }
 
-    /// Most charged attempts. Default 5.
+    /// Most charged attempts of a scheduled or submitted fire, 1 to 1,000,000; an enqueue
+    /// brings its own policy. Default 5.
     #[must_use]
     pub fn max_attempts(mut self, max_attempts: u32) -> Self {
         self.policy.max_attempts = max_attempts;
         self
     }
 
-    /// Not started this long after due: expired. Default 24 h.
+    /// Not started this long after due, a scheduled or submitted fire is expired, 1 ms to 10
+    /// years; an enqueue brings its own policy. Default 24 h.
     #[must_use]
     pub fn start_deadline(mut self, after_due: Duration) -> Self {
         self.policy.start_deadline = after_due;
         self
     }
 
-    /// What happens to an attempt whose worker was lost. Default: another attempt.
+    /// What happens to an attempt of a scheduled or submitted fire whose worker was lost; an
+    /// enqueue brings its own policy. Default: another attempt.
     #[must_use]
     pub fn on_lost(mut self, on_lost: OnLost) -> Self {
         self.policy.on_lost = on_lost;
@@ -179,16 +183,21 @@ impl Job {
             "1 to 1,000",
             (1..=SHARD_TOTAL_MAX).contains(&self.shards),
         )?;
-        bounded("max_attempts", "1 or more", self.policy.max_attempts >= 1)?;
-        let span = PERIOD_MIN..=PERIOD_MAX;
+        bounded(
+            "max_attempts",
+            "1 to 1,000,000",
+            (1..=ATTEMPTS_MAX).contains(&self.policy.max_attempts),
+        )?;
+        // As the ledger's: what it refuses would make every fire unanswerable.
+        let span = POLICY_MIN..=POLICY_MAX;
         bounded(
             "timeout",
-            "1 s to 36,525 days",
+            "1 ms to 10 years",
             span.contains(&self.policy.timeout),
         )?;
         bounded(
             "start_deadline",
-            "1 s to 36,525 days",
+            "1 ms to 10 years",
             span.contains(&self.policy.start_deadline),
         )?;
         let Some(when) = &self.when else {
@@ -327,5 +336,10 @@ mod tests {
         assert!(said(no_args().every(Duration::from_millis(10))).contains("interval"));
         assert!(said(no_args().shards(0)).contains("1 to 1,000"));
         assert!(said(no_args().timeout(Duration::ZERO)).contains("timeout"));
+        let long = POLICY_MAX + Duration::from_millis(1);
+        assert!(said(no_args().start_deadline(long)).contains("10 years"));
+        assert!(said(no_args().max_attempts(ATTEMPTS_MAX + 1)).contains("1,000,000"));
+        let most = no_args().timeout(POLICY_MAX).max_attempts(ATTEMPTS_MAX);
+        assert!(most.check().is_ok());
     }
 }

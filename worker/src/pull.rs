@@ -337,15 +337,8 @@ impl Puller {
     }
 
     fn next_tick(&self) -> Duration {
-        let now = clock::boot();
-        self.lanes
-            .iter()
-            .filter_map(|lane| match lane.state {
-                State::Paused(until) => Some(until.saturating_sub(now)),
-                State::Empty(_) => Some(TURN.0),
-                State::Look | State::Parked => None,
-            })
-            .fold(TICK, Duration::min)
+        let states = self.lanes.iter().map(|lane| lane.state);
+        next_tick(states, self.capacity.room() == 0, clock::boot())
     }
 
     async fn unpark(&mut self, unparked: Unparked) -> Result<(), Anew> {
@@ -388,6 +381,19 @@ impl Looks {
             .map_err(|error| Anew(error.to_string()))?;
         Ok(reply)
     }
+}
+
+/// How long nothing but an event makes another round worth it.
+fn next_tick(states: impl Iterator<Item = State>, full: bool, now: Duration) -> Duration {
+    states
+        .filter_map(|state| match state {
+            // Its time has come: room is what it waits for, and room wakes by itself.
+            State::Paused(until) if until <= now && full => None,
+            State::Paused(until) => Some(until.saturating_sub(now)),
+            State::Empty(_) => Some(TURN.0),
+            State::Look | State::Parked => None,
+        })
+        .fold(TICK, Duration::min)
 }
 
 /// The lanes in the order in which this round looks at them.
@@ -434,5 +440,15 @@ mod tests {
         assert_eq!(first[&Rank::High], 70);
         assert_eq!(first[&Rank::Low], 10);
         assert_eq!(first_normal.len(), 4, "queues and streams take turns");
+    }
+
+    #[test]
+    fn a_pause_that_is_over_does_not_spin_while_there_is_no_room() {
+        let now = Duration::from_secs(100);
+        let tick = |until, full| next_tick([State::Paused(until)].into_iter(), full, now);
+        let soon = Duration::from_millis(30);
+        assert_eq!(tick(now, true), TICK);
+        assert_eq!(tick(now, false), Duration::ZERO);
+        assert_eq!(tick(now + soon, true), soon);
     }
 }

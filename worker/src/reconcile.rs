@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use bellwether_store::{self as store, Store};
 use tokio::time::sleep;
+use uuid::Uuid;
 
 use crate::call::{CALL_MAX, bounded};
 use crate::claims::Claims;
@@ -22,7 +23,7 @@ const FAILING_MAX: Duration = Duration::from_secs(30);
 
 /// Looks for ever; to be dropped.
 pub(crate) async fn run(ledger: Arc<dyn Store>, keeper: Arc<Keeper>, claims: Claims) {
-    let mut failing_since: Option<Duration> = None;
+    let mut failing_since: Option<(Uuid, Duration)> = None;
     loop {
         sleep(between(EVERY * 4 / 5, EVERY * 6 / 5)).await;
         let Some(session) = keeper.current.borrow().clone() else {
@@ -40,11 +41,19 @@ pub(crate) async fn run(ledger: Arc<dyn Store>, keeper: Arc<Keeper>, claims: Cla
             }
             Err(error) => {
                 let now = clock::boot();
-                let since = *failing_since.get_or_insert(now);
+                let since = match failing_since {
+                    Some((failing, since)) if failing == session.id => since,
+                    _ => now,
+                };
+                failing_since = Some((session.id, since));
                 tracing::debug!(%error, "failed to compare running executions with the ledger");
                 if now.saturating_sub(since) >= FAILING_MAX {
                     failing_since = None;
-                    keeper.replace();
+                    let current = keeper.current.borrow().as_ref().map(|now| now.id);
+                    // Another may have begun meanwhile, and has done nothing wrong.
+                    if current == Some(session.id) {
+                        keeper.replace();
+                    }
                 }
             }
         }

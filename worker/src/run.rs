@@ -68,7 +68,7 @@ fn finished(
 /// How the handler's task ended.
 type Handled = Result<Result<Outcome, Failure>, JoinError>;
 
-/// Runs the attempt and hands its result over.
+/// Runs the attempt, whose place has been started, and hands its result over.
 pub(crate) async fn run(
     attempt: Attempt,
     handler: Arc<dyn Call>,
@@ -78,13 +78,12 @@ pub(crate) async fn run(
     let Attempt {
         claimed,
         session,
-        mut place,
+        place,
         known,
     } = attempt;
     let claimed = Arc::new(claimed);
     let cancel = session.handlers.child_token();
     let started = clock::boot();
-    place.start();
     let span = tracing::info_span!(
         "attempt",
         job = claimed.job,

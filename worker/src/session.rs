@@ -16,6 +16,7 @@ use std::time::Duration;
 use bellwether_schemas::ids;
 use bellwether_store::sessions::{NewSession, SessionClosed, SessionRenewed};
 use bellwether_store::{self as store, Store};
+use futures_util::FutureExt;
 use tokio::sync::{Notify, watch};
 use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
@@ -344,6 +345,8 @@ impl Thread {
         let mut trouble = Trouble::with("renew the session");
         let mut stuck = Trouble::with("reach the worker's runtime: the session is not renewed");
         let mut pause = self.lease.renew_every;
+        // A wish that came too late was about the session before.
+        let _stale = self.wishes.replace.notified().now_or_never();
         loop {
             tokio::select! {
                 biased;
@@ -356,6 +359,7 @@ impl Thread {
             pause = retry_soon;
             if !self.runtime_answers() {
                 stuck.note(&"no probe was answered for two minutes");
+                self.cancel_if_silent(&session);
                 continue;
             }
             stuck.over();

@@ -223,7 +223,8 @@ impl Started {
             claims.clone(),
         ));
         parts.spawn(answer_probes(Arc::clone(&self.keeper)));
-        parts.spawn(drain.clone().give_up(stop.clone(), give_up.clone()));
+        let drained = drain.clone();
+        parts.spawn(drained.give_up(stop.clone(), stop_now.clone(), give_up.clone()));
         let mut committing = JoinSet::new();
         committing.spawn(committer.run(flush.clone(), give_up.clone()));
 
@@ -231,7 +232,8 @@ impl Started {
         handlers.close();
         let feeder = self.feeder(claims, commits, deliveries, open, handlers.clone(), give_up);
         tracing::info!(name = self.plan.name, queues = ?self.plan.queues, "worker started");
-        let mut broken = watch_over(feeder.run(stop.clone()).boxed(), &mut parts, &stop).await;
+        let feeding = feeder.run(stop.clone()).boxed();
+        let mut broken = watch_over(feeding, &mut parts, &mut committing, &stop).await;
 
         // Every attempt's task ends after its result is in the commit queue.
         drain
@@ -313,19 +315,20 @@ impl Started {
 async fn watch_over(
     mut feeding: BoxFuture<'_, ()>,
     parts: &mut JoinSet<()>,
+    committing: &mut JoinSet<()>,
     stop: &CancellationToken,
 ) -> bool {
     let mut broken = false;
     loop {
-        tokio::select! {
+        let ended = tokio::select! {
             () = &mut feeding => return broken,
-            Some(ended) = parts.join_next() => {
-                if let Err(error) = ended {
-                    tracing::error!(%error, "a part of the worker broke: stopping");
-                    broken = true;
-                    stop.cancel();
-                }
-            }
+            Some(ended) = parts.join_next() => ended,
+            Some(ended) = committing.join_next() => ended,
+        };
+        if let Err(error) = ended {
+            tracing::error!(%error, "a part of the worker broke: stopping");
+            broken = true;
+            stop.cancel();
         }
     }
 }
@@ -363,8 +366,16 @@ impl Drain {
         self.begun() + self.limit
     }
 
-    async fn give_up(self, shutdown: CancellationToken, give_up: CancellationToken) {
-        shutdown.cancelled().await;
+    /// Keeps the times of a stop, also while the feeder waits for a ledger that is away.
+    async fn give_up(
+        self,
+        stop: CancellationToken,
+        stop_now: CancellationToken,
+        give_up: CancellationToken,
+    ) {
+        stop.cancelled().await;
+        sleep_until(self.cancel_at()).await;
+        stop_now.cancel();
         sleep_until(self.give_up_at()).await;
         give_up.cancel();
     }
@@ -483,5 +494,46 @@ async fn answer_probes(keeper: Arc<Keeper>) {
     loop {
         keeper.answer_probe();
         sleep(PROBE_EVERY).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_part_or_a_committer_that_panics_stops_the_worker_in_order() {
+        for of_the_parts in [true, false] {
+            let stop = CancellationToken::new();
+            let (mut parts, mut committing) = (JoinSet::new(), JoinSet::new());
+            let set = if of_the_parts {
+                &mut parts
+            } else {
+                &mut committing
+            };
+            set.spawn(async { panic!("a fault") });
+            let feeding = stop.clone().cancelled_owned().boxed();
+            let watched = watch_over(feeding, &mut parts, &mut committing, &stop);
+            let broken = timeout(Duration::from_secs(10), watched).await;
+            assert_eq!(broken, Ok(true), "{of_the_parts}");
+        }
+    }
+
+    #[tokio::test]
+    async fn handlers_are_cancelled_and_claims_given_up_whatever_the_feeder_waits_for() {
+        let limit = Duration::from_secs(1);
+        let drain = Drain::new(limit);
+        let [stop, stop_now, give_up] = std::array::from_fn(|_| CancellationToken::new());
+        tokio::spawn(
+            drain
+                .clone()
+                .give_up(stop.clone(), stop_now.clone(), give_up.clone()),
+        );
+        stop.cancel();
+        let end = Instant::now() + Duration::from_secs(10);
+        assert!(timeout_at(end, stop_now.cancelled()).await.is_ok());
+        assert!(Instant::now() >= drain.cancel_at());
+        assert!(timeout_at(end, give_up.cancelled()).await.is_ok());
+        assert!(Instant::now() >= drain.give_up_at());
     }
 }

@@ -15,6 +15,9 @@ const KNOWN: &str = "name, cron, tz, every, shards, payload, queue, priority, ti
 /// As `limits::SHARD_TOTAL_MAX`.
 const SHARDS_MAX: u32 = 1_000;
 
+/// As `bellwether_store::ATTEMPTS_MAX`.
+const ATTEMPTS_MAX: u32 = 1_000_000;
+
 /// When the job fires by itself.
 pub(crate) enum When {
     Cron { expr: LitStr, zone: String },
@@ -93,7 +96,7 @@ impl Arguments {
                 "queue" => read.queue = Some(checked_name("queue", pair)?),
                 "priority" => read.priority = Some(word(pair, PRIORITIES)?),
                 "timeout" => read.timeout = Some(interval(pair)?),
-                "max_attempts" => read.max_attempts = Some(number(pair, u32::MAX)?),
+                "max_attempts" => read.max_attempts = Some(number(pair, ATTEMPTS_MAX)?),
                 "start_deadline" => read.start_deadline = Some(interval(pair)?),
                 "on_lost" => read.on_lost = Some(word(pair, ON_LOST)?),
                 _ => {
@@ -200,14 +203,7 @@ fn interval(pair: &MetaNameValue) -> Result<Duration> {
 }
 
 fn number(pair: &MetaNameValue, max: u32) -> Result<u32> {
-    let refused = |span| {
-        let bound = if max == u32::MAX {
-            "1 or more".to_owned()
-        } else {
-            format!("1 to {max}")
-        };
-        Error::new(span, format!("write a whole number: {bound}"))
-    };
+    let refused = |span| Error::new(span, format!("write a whole number: 1 to {max}"));
     match &pair.value {
         Expr::Lit(ExprLit {
             lit: Lit::Int(number),

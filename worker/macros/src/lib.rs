@@ -30,10 +30,12 @@ use proc_macro::TokenStream;
 /// | `payload = r#"…"#` | JSON that each fire hands to the handler | `null` |
 /// | `queue = "…"` | the queue of its fires, served by this worker | `default` |
 /// | `priority = "…"` | `high`, `normal` or `low` | `normal` |
-/// | `timeout = "10m"` | time an attempt may run | 5 min |
-/// | `max_attempts = 3` | most charged attempts | 5 |
-/// | `start_deadline = "1h"` | not started this long after due: expired | 24 h |
-/// | `on_lost = "…"` | `retry`, or `unknown` if the effect must not be repeated blindly | `retry` |
+/// | `timeout = "10m"` | time an attempt may run † | 5 min |
+/// | `max_attempts = 3` | most charged attempts, 1 to 1,000,000 † | 5 |
+/// | `start_deadline = "1h"` | not started this long after due: expired † | 24 h |
+/// | `on_lost = "…"` | `retry`, or `unknown` if the effect must not be repeated blindly † | `retry` |
+///
+/// † of scheduled and submitted fires; an enqueue brings its own policy.
 #[proc_macro_attribute]
 pub fn job(attribute: TokenStream, item: TokenStream) -> TokenStream {
     let function = syn::parse_macro_input!(item as syn::ItemFn);

@@ -1,6 +1,8 @@
 //! From the outbox to the result.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use async_nats::HeaderMap;
@@ -557,4 +559,29 @@ async fn an_unmigrated_ledger_is_refused_with_the_remedy() {
         .register(Job::new("a", async || Ok::<_, String>(()))));
     let error = worker.ended().await.unwrap_err().to_string();
     assert!(error.contains("bellwether migrate"), "{error}");
+}
+
+/// On one thread nothing that was started runs before the feeder has looked at all that is ready.
+#[tokio::test]
+async fn quick_handlers_with_a_prefetch_never_exceed_max_concurrent() {
+    let cluster = Cluster::on_sqlite().await;
+    let (now, most) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+    let job = {
+        let (now, most) = (Arc::clone(&now), Arc::clone(&most));
+        Job::new("count", move || {
+            let (now, most) = (Arc::clone(&now), Arc::clone(&most));
+            async move {
+                most.fetch_max(now.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
+                sleep(Duration::from_millis(3)).await;
+                now.fetch_sub(1, Ordering::SeqCst);
+                Ok::<_, String>(())
+            }
+        })
+    };
+    let worker = run(cluster.worker().register(job).max_concurrent(1).prefetch(8));
+    cluster.enqueue("count", 200).await;
+    cluster.until_count(State::Succeeded, 200).await;
+    assert_eq!(most.load(Ordering::SeqCst), 1);
+    worker.stop().await;
+    cluster.audit().await;
 }

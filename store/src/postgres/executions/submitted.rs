@@ -1,7 +1,7 @@
 //! Submitted messages: recorded under their key, and claimed at once when they are due.
 
 use std::collections::{HashMap, HashSet};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bellwether_schemas::ids;
 use bellwether_schemas::state::{State, Trigger};
@@ -17,6 +17,8 @@ use crate::{ErrorKind, Result};
 
 /// From this age on a message is a dead letter: keys are kept 7 days, less a day of margin.
 const STALE_AFTER: Duration = Duration::from_hours(6 * 24);
+/// After this long one by one the rest is `busy`: a claim that is decided late runs late.
+const ONE_BY_ONE_MAX: Duration = Duration::from_secs(2);
 
 impl PgStore {
     pub(super) async fn claim_submitted_batch(
@@ -29,20 +31,30 @@ impl PgStore {
         if asks.is_empty() {
             return Ok(Vec::new());
         }
-        let error = match call!(self, OP, |conn| submit(conn, session, asks).await) {
-            Ok(answers) => return Ok(answers),
+        match call!(self, OP, |conn| submit_impatiently(conn, session, asks)
+            .await)
+        {
+            Ok(Some(answers)) => return Ok(answers),
+            Ok(None) if asks.len() == 1 => return Ok(vec![ClaimAnswer::Busy]),
+            // An `enqueue_in` of a long transaction: all but its key can go on.
+            Ok(None) => tracing::debug!("somebody sits on a key, claiming one by one"),
             Err(error) if error.kind() == ErrorKind::Unavailable => return Err(error),
-            Err(error) => error,
-        };
-        // Somebody sits on a key (an `enqueue_in` of a long transaction), or a row is refused.
-        tracing::warn!(%error, "a batch of submitted messages failed, claiming one by one");
+            Err(error) => {
+                tracing::warn!(%error, "a batch of submitted messages failed, claiming one by one");
+            }
+        }
+        let begun = Instant::now();
         let mut answers = Vec::with_capacity(asks.len());
         for ask in asks {
+            if begun.elapsed() >= ONE_BY_ONE_MAX {
+                answers.push(ClaimAnswer::Busy);
+                continue;
+            }
             let one = std::slice::from_ref(ask);
             match call!(self, OP, |conn| submit_impatiently(conn, session, one)
                 .await)
             {
-                Ok(answer) => answers.extend(answer),
+                Ok(answer) => answers.extend(answer.unwrap_or_else(|| vec![ClaimAnswer::Busy])),
                 Err(error) if error.kind() == ErrorKind::Unavailable => return Err(error),
                 Err(error) => {
                     tracing::error!(%error, job = ask.job, key = ask.key, "cannot be recorded");
@@ -54,12 +66,12 @@ impl PgStore {
     }
 }
 
-/// Like [`submit`], but a key that somebody sits on is `busy` after 250 ms.
+/// Like [`submit`], but none when somebody has sat on a key for 250 ms; nothing is claimed then.
 async fn submit_impatiently(
     conn: &mut PgConnection,
     session: Uuid,
     asks: &[SubmitAsk],
-) -> sqlx::Result<Vec<ClaimAnswer>> {
+) -> sqlx::Result<Option<Vec<ClaimAnswer>>> {
     let mut tx = conn.begin().await?;
     let answers = match sqlx::query(sql!("executions/impatient"))
         .execute(&mut *tx)
@@ -69,8 +81,8 @@ async fn submit_impatiently(
         Err(error) => Err(error),
     };
     match finish(tx, answers).await {
-        Err(error) if errors::lock_timeout(&error) => Ok(vec![ClaimAnswer::Busy; asks.len()]),
-        answers => answers,
+        Err(error) if errors::lock_timeout(&error) => Ok(None),
+        answers => answers.map(Some),
     }
 }
 
