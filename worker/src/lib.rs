@@ -52,6 +52,7 @@ mod clock;
 mod commit;
 mod context;
 mod delivery;
+mod drain;
 mod error;
 mod feed;
 mod handler;

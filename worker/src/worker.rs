@@ -15,7 +15,7 @@ use futures_util::future::BoxFuture;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
-use tokio::time::{Instant, sleep, sleep_until, timeout, timeout_at};
+use tokio::time::{sleep, timeout, timeout_at};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use uuid::Uuid;
@@ -27,6 +27,7 @@ use crate::capacity::{Capacity, Limits};
 use crate::claims::Claims;
 use crate::commit::Commits;
 use crate::delivery::{Delivery, Jobs, Reader};
+use crate::drain::Drain;
 use crate::error::Error;
 use crate::feed::{Feeder, Held};
 use crate::lane::Lane;
@@ -333,80 +334,6 @@ async fn watch_over(
     }
 }
 
-/// How the time of a stop is divided.
-#[derive(Debug, Clone)]
-struct Drain {
-    limit: Duration,
-    begun: Arc<std::sync::OnceLock<Instant>>,
-}
-
-impl Drain {
-    fn new(limit: Duration) -> Self {
-        Self {
-            limit,
-            begun: Arc::default(),
-        }
-    }
-
-    fn begun(&self) -> Instant {
-        *self.begun.get_or_init(Instant::now)
-    }
-
-    /// Handlers that have not finished are cancelled.
-    fn cancel_at(&self) -> Instant {
-        self.begun() + self.limit * 4 / 5
-    }
-
-    /// What is not decided is given up.
-    fn give_up_at(&self) -> Instant {
-        self.begun() + self.limit * 19 / 20
-    }
-
-    fn end_at(&self) -> Instant {
-        self.begun() + self.limit
-    }
-
-    /// Keeps the times of a stop, also while the feeder waits for a ledger that is away.
-    async fn give_up(
-        self,
-        stop: CancellationToken,
-        stop_now: CancellationToken,
-        give_up: CancellationToken,
-    ) {
-        stop.cancelled().await;
-        sleep_until(self.cancel_at()).await;
-        stop_now.cancel();
-        sleep_until(self.give_up_at()).await;
-        give_up.cancel();
-    }
-
-    /// Waits for the handlers: first for their end, then for their obedience.
-    async fn finish(
-        &self,
-        handlers: &TaskTracker,
-        capacity: &Capacity,
-        stop_now: &CancellationToken,
-    ) {
-        if timeout_at(self.cancel_at(), handlers.wait()).await.is_ok() {
-            return;
-        }
-        tracing::warn!(
-            running = capacity.load().running,
-            "handlers are cancelled: the drain limit is near"
-        );
-        stop_now.cancel();
-        if timeout_at(self.give_up_at(), handlers.wait())
-            .await
-            .is_err()
-        {
-            tracing::warn!(
-                running = capacity.load().running,
-                "handlers do not stop: their executions are taken over",
-            );
-        }
-    }
-}
-
 fn session_of(plan: &Plan) -> NewSession {
     let mut jobs: Vec<_> = plan.jobs.keys().cloned().collect();
     jobs.sort_unstable();
@@ -517,23 +444,5 @@ mod tests {
             let broken = timeout(Duration::from_secs(10), watched).await;
             assert_eq!(broken, Ok(true), "{of_the_parts}");
         }
-    }
-
-    #[tokio::test]
-    async fn handlers_are_cancelled_and_claims_given_up_whatever_the_feeder_waits_for() {
-        let limit = Duration::from_secs(1);
-        let drain = Drain::new(limit);
-        let [stop, stop_now, give_up] = std::array::from_fn(|_| CancellationToken::new());
-        tokio::spawn(
-            drain
-                .clone()
-                .give_up(stop.clone(), stop_now.clone(), give_up.clone()),
-        );
-        stop.cancel();
-        let end = Instant::now() + Duration::from_secs(10);
-        assert!(timeout_at(end, stop_now.cancelled()).await.is_ok());
-        assert!(Instant::now() >= drain.cancel_at());
-        assert!(timeout_at(end, give_up.cancelled()).await.is_ok());
-        assert!(Instant::now() >= drain.give_up_at());
     }
 }
