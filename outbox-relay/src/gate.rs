@@ -5,7 +5,7 @@
 //! between two looks changes the first, a doubt the second, and the gate is closed until the
 //! keeper has compared the streams with their marks.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use async_nats::Client;
@@ -44,8 +44,9 @@ impl Pass {
 pub(crate) struct Gate {
     client: Client,
     doubts: AtomicU64,
-    /// A PubAck proved a loss that no keeper has recorded yet.
-    evidence: AtomicBool,
+    /// 1 + the newest incarnation in which a PubAck proved a loss; 0 = none. It speaks of that
+    /// incarnation only, so nobody has to clear it: the loss, once recorded, begins the next.
+    evidence: AtomicU64,
     pass: watch::Sender<Option<Pass>>,
     knock: Notify,
 }
@@ -55,7 +56,7 @@ impl Gate {
         Self {
             client,
             doubts: AtomicU64::new(0),
-            evidence: AtomicBool::new(false),
+            evidence: AtomicU64::new(0),
             pass: watch::Sender::new(None),
             knock: Notify::new(),
         }
@@ -97,16 +98,15 @@ impl Gate {
 
     /// As [`Gate::doubt`], with proof that the stream has lost messages.
     pub(crate) fn prove_loss(&self, sent_under: &Pass) {
-        self.evidence.store(true, Ordering::Release);
+        // Before the doubt: a look that sees the doubt sees the evidence too.
+        self.evidence
+            .fetch_max(sent_under.incarnation + 1, Ordering::AcqRel);
         self.doubt(sent_under);
     }
 
-    pub(crate) fn has_evidence(&self) -> bool {
-        self.evidence.load(Ordering::Acquire)
-    }
-
-    pub(crate) fn clear_evidence(&self) {
-        self.evidence.store(false, Ordering::Release);
+    /// Whether a loss in this incarnation was proved.
+    pub(crate) fn has_evidence(&self, incarnation: u64) -> bool {
+        self.evidence.load(Ordering::Acquire) == incarnation + 1
     }
 
     /// Publisher: waits until the gate may have opened.
@@ -122,5 +122,37 @@ impl Gate {
     /// Keeper: waits for a knock.
     pub(crate) async fn wait_for_knock(&self, at_most: Duration) {
         let _timed_out = tokio::time::timeout(at_most, self.knock.notified()).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bellwether_sandbox::shared;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_proved_loss_speaks_of_the_incarnation_it_was_sent_under() {
+        let url = shared::nats_url().await.unwrap();
+        let gate = Gate::new(async_nats::connect(url).await.unwrap());
+        let pass = |incarnation| Pass {
+            moment: gate.moment(),
+            created: DateTime::UNIX_EPOCH,
+            incarnation,
+        };
+        let (first, second) = (pass(0), pass(1));
+        gate.open(first);
+        assert!(!gate.has_evidence(0), "nothing was proved");
+
+        gate.prove_loss(&first);
+        assert_eq!(gate.pass(), None, "a look comes first");
+        assert!(gate.has_evidence(0));
+        assert!(gate.has_evidence(0), "reading it leaves it there");
+        assert!(!gate.has_evidence(1), "the next incarnation is clean");
+
+        gate.prove_loss(&second);
+        gate.prove_loss(&first);
+        assert!(gate.has_evidence(1), "a late answer hides nothing newer");
+        assert!(!gate.has_evidence(0), "and is no second loss");
     }
 }

@@ -8,6 +8,7 @@ use async_nats::jetstream;
 use bellwether_schemas::subject::Subjects;
 use bellwether_store::Store;
 use bellwether_store::outbox::StreamMark;
+use bellwether_telemetry::metrics;
 use chrono::{DateTime, Utc};
 use tokio::sync::Notify;
 use tokio::time::Instant;
@@ -112,8 +113,15 @@ impl Keeper {
         Ok(())
     }
 
+    /// Looks first: a re-dispatch that fails must not keep the gate closed.
     async fn turn(&mut self) -> Result<(), Error> {
-        self.redispatch().await?;
+        let looked = self.watch().await;
+        let redispatched = self.redispatch().await;
+        looked.and(redispatched)
+    }
+
+    /// Looks at the streams if there is a reason to.
+    async fn watch(&mut self) -> Result<(), Error> {
         if !self.gate.is_connected() {
             if let Some(held_back) = self.away.admit(Instant::now()) {
                 tracing::warn!(held_back, "no connection to the broker; the outbox keeps");
@@ -183,7 +191,7 @@ impl Keeper {
         let seen_at = mark.map(|mark| mark.seen_at);
         // Another relay recorded a loss since the last look: ours is the same one.
         let recorded = self.last_look.is_some() && seen_at != self.seen_at;
-        let evidence = self.gate.has_evidence() && !recorded;
+        let evidence = self.gate.has_evidence(self.incarnation) && !recorded;
         let looked = amnesia::settle(&*self.store, mark, found, evidence).await?;
         if looked == Looked::LossRecorded {
             self.counters.work_losses.add(1);
@@ -209,7 +217,6 @@ impl Keeper {
         if looked != Looked::Unchanged || recorded {
             self.incarnation += 1;
         }
-        self.gate.clear_evidence();
         Ok(looked)
     }
 
@@ -256,6 +263,7 @@ impl Keeper {
         self.last_redispatch = Some(Instant::now());
         if count > 0 {
             self.counters.redispatched.add(count);
+            metrics::counters().redispatched.add(count, &[]);
             tracing::warn!(count, "dispatched again what the broker had lost");
             self.wake.notify_one();
         }

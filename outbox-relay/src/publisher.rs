@@ -12,6 +12,7 @@ use async_nats::jetstream;
 use bellwether_schemas::subject::Subjects;
 use bellwether_store::Store;
 use bellwether_store::outbox::OutboxRow;
+use bellwether_telemetry::metrics;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -186,6 +187,7 @@ impl Publisher {
     fn set_aside(&mut self, id: i64, dispatch: &str, reason: &dyn std::fmt::Display) {
         if self.unsendable.insert(id) {
             self.counters.unsendable.add(1);
+            count_published("error");
             tracing::error!(row = id, dispatch, %reason, "a dispatch can never be published");
         }
     }
@@ -196,9 +198,13 @@ impl Publisher {
         let mut first_error = None;
         for (sent, answer) in landed {
             match answer {
-                Answer::Stored(sequence) => self.stored(&sent, sequence),
+                Answer::Stored(sequence) => {
+                    count_published("ok");
+                    self.stored(&sent, sequence);
+                }
                 Answer::Duplicate => {
                     self.counters.duplicates.add(1);
+                    count_published("duplicate");
                     self.taken(&sent);
                 }
                 Answer::Unsendable(reason) => {
@@ -244,6 +250,7 @@ impl Publisher {
 
     fn not_taken(&mut self, sent: &Sent) -> i64 {
         self.counters.errors.add(1);
+        count_published("error");
         let (max, roll) = (self.options.backoff_max, fastrand::f64());
         self.lanes.failed(&sent.lane, Instant::now(), max, roll);
         sent.id
@@ -349,6 +356,11 @@ impl Publisher {
         self.ledger_failures = self.ledger_failures.saturating_add(1);
         wait
     }
+}
+
+fn count_published(outcome: &'static str) {
+    let outcome = [metrics::outcome(outcome)];
+    metrics::counters().published.add(1, &outcome);
 }
 
 /// What ends a pause early.

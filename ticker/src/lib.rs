@@ -33,7 +33,7 @@
 //!        └─────────┘ ◄────────────────────────────────── └─────────┘ ──┘
 //!          │     ▲     · a renewal or a plan is refused      │
 //!          │     │     · no good renewal for 7 s             │
-//!    bids  │     │     · a loop made no progress for 10 s:   │ shutdown: plans finish,
+//!    bids  │     │     · a loop made no progress for 15 s:   │ shutdown: plans finish,
 //!    every └─────┘       resigns, and rests for one lease    │ then resigns
 //!    1 s                 before the next bid                 ▼
 //!          lease row missing, zone data too old:         ┌─────────┐

@@ -65,7 +65,8 @@ pub struct Options {
     pub clock_step_max: Duration,
 
     /// Oldest progress of any loop with which the term is still renewed. More than `idle_max`
-    /// and `sweep_every`. Default 10 s.
+    /// and `sweep_every`, and above `call_timeout` + `sweep_every` lest one slow call of a sweep
+    /// cost the term. Default 15 s.
     pub progress_max: Duration,
 
     /// Longest call to the ledger, renewals apart: a backstop against a database that neither
@@ -101,7 +102,7 @@ impl Default for Options {
             session_lease: Duration::from_secs(9),
             view_gap: Duration::from_secs(3),
             clock_step_max: Duration::from_secs(1),
-            progress_max: Duration::from_secs(10),
+            progress_max: Duration::from_secs(15),
             call_timeout: Duration::from_secs(12),
             due_max: 500,
             plan_executions_max: PLAN_EXECUTIONS_MAX,
@@ -211,6 +212,11 @@ mod tests {
         assert_eq!(seconds, [9, 3, 2, 7, 1, 1, 5, 3]);
         assert_eq!(options.unknown_after, Duration::from_mins(15));
         assert_eq!(options.key_retention, Duration::from_hours(168));
+        let slowest_sweep = options.call_timeout + options.sweep_every.mul_f64(1.1);
+        assert!(
+            options.progress_max > slowest_sweep,
+            "one slow call costs no term"
+        );
     }
 
     #[test]

@@ -230,6 +230,13 @@ impl Planner {
             .add(u64::try_from(behind).unwrap_or(u64::MAX));
         counters.fires.add(planned.fires);
         counters.fires_existing.add(planned.fires_existing);
+        for (outcome, count) in [
+            ("fired", planned.fires),
+            ("conflict", planned.fires_existing),
+        ] {
+            let outcome = [metrics::outcome(outcome)];
+            metrics::counters().fires.add(count, &outcome);
+        }
         counters.executions.add(planned.executions);
         Tally {
             moved: moved.len(),

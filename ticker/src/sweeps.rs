@@ -56,6 +56,7 @@ impl Sweeper {
             ..
         } = &*self.shared;
         while !stop.is_cancelled() {
+            progress.turned(sweep, clock.now());
             let swept = self.sweep(sweep).await;
             match &swept {
                 Ok(_) => progress.succeeded(sweep, clock.now()),
@@ -118,18 +119,17 @@ impl Sweeper {
         }
     }
 
-    /// Looks first; declares losses only with an unbroken view, asked again before each
-    /// statement because the process may have slept in between.
+    /// Looks before and during each statement, so that a slow one is no break of the view;
+    /// declares losses only with an unbroken view, because the process may have slept in between.
     async fn losses(&self) -> Result<Swept> {
         let Shared {
             options, counters, ..
         } = &*self.shared;
         let (limit, within) = (options.sweep_rows_max, options.call_timeout);
-        watch::look_now(&*self.store, &self.shared).await?;
-        if !self.shared.may_declare_losses() {
+        if !self.looks_unbroken().await? {
             return Ok(Swept::Done);
         }
-        let call = self.store.lose_sessions(limit);
+        let call = self.watched(self.store.lose_sessions(limit));
         let lost = bounded("end sessions past their lease", within, call).await?;
         counters.sessions_lost.add(count(lost.len()));
         metrics::counters()
@@ -138,10 +138,10 @@ impl Sweeper {
         for session in &lost {
             tracing::warn!(session = %session.id, name = session.name, "a worker session is lost");
         }
-        if !self.shared.may_declare_losses() {
+        if !self.looks_unbroken().await? {
             return Ok(Swept::Done);
         }
-        let call = self.store.recover_lost(options.recover_grace, limit);
+        let call = self.watched(self.store.recover_lost(options.recover_grace, limit));
         let recovered = bounded("recover lost executions", within, call).await?;
         counters.recovered.add(count(recovered.len()));
         for one in &recovered {
@@ -153,6 +153,35 @@ impl Sweeper {
             self.waker.wake();
         }
         Ok(self.swept(count(lost.len().max(recovered.len()))))
+    }
+
+    /// Looks at the ledger, with a stamp before and after; whether losses may be declared.
+    async fn looks_unbroken(&self) -> Result<bool> {
+        let Shared {
+            clock, progress, ..
+        } = &*self.shared;
+        progress.turned(Loop::Losses, clock.now());
+        watch::look_now(&*self.store, &self.shared).await?;
+        progress.turned(Loop::Losses, clock.now());
+        Ok(self.shared.may_declare_losses())
+    }
+
+    /// The call's answer. Looks go on until it comes: a statement that waits for others is no
+    /// sleep of this process. They leave no stamps: a statement that hangs must show.
+    async fn watched<T>(&self, call: impl Future<Output = Result<T>>) -> Result<T> {
+        let looks = async {
+            loop {
+                tokio::time::sleep(self.shared.options.sweep_every).await;
+                if let Err(error) = watch::look_now(&*self.store, &self.shared).await {
+                    tracing::debug!(%error, "a look during a sweep failed; the next one tells");
+                }
+            }
+        };
+        tokio::select! {
+            biased;
+            answer = call => answer,
+            never = looks => never,
+        }
     }
 
     fn swept(&self, rows: u64) -> Swept {

@@ -189,6 +189,47 @@ async fn a_lost_submit_stream_is_reported_and_dispatches_nothing_again() {
 }
 
 #[tokio::test]
+async fn a_redispatch_that_fails_keeps_nothing_else_from_the_broker() {
+    let (broker, ledger) = shared().await;
+    let lost = ledger.enqueue("q", Priority::Normal, 3).await;
+    let options = || Options {
+        check_every: Duration::from_millis(200),
+        ..Options::default()
+    };
+    let first = Running::start(&broker, &ledger, options()).await;
+    ledger.until_outbox_is_empty().await;
+    ledger
+        .sql(
+            "CREATE TRIGGER no_redispatch BEFORE UPDATE OF dispatch_no ON execution \
+             WHEN OLD.dispatch_no > 0 \
+             BEGIN SELECT RAISE(ABORT, 'the test says no'); END",
+        )
+        .await;
+    let work = broker.subjects.work_stream();
+    broker.js.delete_stream(&work).await.unwrap();
+    eventually("the loss", SOON, async || {
+        first.handle.stats().work_losses == 1
+    })
+    .await
+    .unwrap();
+    drop(first);
+    ledger.store.redispatch_lost(&work, 500).await.unwrap_err();
+
+    let later = ledger.enqueue("q", Priority::Normal, 3).await;
+    let second = Running::start(&broker, &ledger, options()).await;
+    second.until_published(3).await;
+    assert_eq!(broker.numbers().await, each(&later, 1));
+    assert_eq!(second.handle.stats().redispatched, 0);
+
+    ledger.sql("DROP TRIGGER no_redispatch").await;
+    eventually("the lost dispatches", SOON, async || {
+        has_all(&broker.numbers().await, &each(&lost, 2))
+    })
+    .await
+    .unwrap();
+}
+
+#[tokio::test]
 async fn two_relays_record_one_loss_once() {
     let mut server = NatsServer::start(&NatsOptions::default()).await.unwrap();
     let (broker, ledger) = migrated(&server.url()).await;

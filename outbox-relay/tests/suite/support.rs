@@ -14,6 +14,7 @@ use bellwether_schemas::subject::Subjects;
 use bellwether_schemas::wire::{self, Dispatch};
 use bellwether_store::executions::{Enqueued, NewExecution};
 use bellwether_store::{Payload, Store};
+use sqlx::{Connection as _, SqliteConnection};
 use tempfile::TempDir;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
@@ -136,6 +137,7 @@ async fn prepare(broker: Broker, limits: &StreamLimits) -> (Broker, Ledger) {
 /// A ledger in a file of its own.
 pub(crate) struct Ledger {
     pub(crate) store: Arc<dyn Store>,
+    url: String,
     _home: TempDir,
 }
 
@@ -143,10 +145,20 @@ impl Ledger {
     pub(crate) async fn new() -> Self {
         let home = tempfile::tempdir().unwrap();
         let url = format!("sqlite:{}", home.path().join("ledger.db").display());
-        let options = bellwether_store::Options::new(url);
+        let options = bellwether_store::Options::new(&url);
         bellwether_store::migrate(&options).await.unwrap();
         let store = bellwether_store::connect(&options).await.unwrap();
-        Self { store, _home: home }
+        Self {
+            store,
+            url,
+            _home: home,
+        }
+    }
+
+    /// Plain SQL, as a fault would write it.
+    pub(crate) async fn sql(&self, statement: &'static str) {
+        let mut plain = SqliteConnection::connect(&self.url).await.unwrap();
+        sqlx::query(statement).execute(&mut plain).await.unwrap();
     }
 
     /// Inserts `count` one-shots that are due; returns their executions, sorted.

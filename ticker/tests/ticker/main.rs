@@ -77,3 +77,8 @@ on_both! { sweeps:
     r69_what_is_due_later_is_dispatched_by_a_standby_too
     a_fresh_ticker_declares_no_session_lost_for_one_lease
 }
+
+// SQLite cannot make a statement slow.
+on_postgres! { sweeps:
+    slow_statements_are_no_break_of_the_view
+}

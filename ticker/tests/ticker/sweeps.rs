@@ -207,3 +207,43 @@ pub(crate) async fn a_fresh_ticker_declares_no_session_lost_for_one_lease(sandbo
     assert_eq!(ticker.handle.stats().sessions_lost, 1);
     ticker.stop().await.unwrap();
 }
+
+/// Each statement of the losses loop takes longer than the gap that is allowed.
+pub(crate) async fn slow_statements_are_no_break_of_the_view(sandbox: &Sandbox) {
+    let id = sandbox
+        .store
+        .enqueue(&[NewExecution::new("sharded", Payload::json("null"))])
+        .await
+        .unwrap()[0]
+        .execution_id();
+    let ask = ClaimAsk {
+        execution_id: id,
+        dispatch_no: 1,
+        claim_id: ids::token(),
+    };
+    let lost = sandbox.session(Duration::from_millis(500)).await;
+    let answers = sandbox.store.claim(lost, &[ask]).await.unwrap();
+    assert!(matches!(answers[0], ClaimAnswer::Claimed(_)), "{answers:?}");
+    let slow = "CREATE FUNCTION slow() RETURNS trigger LANGUAGE plpgsql AS \
+                $$ BEGIN PERFORM pg_sleep(1.8); RETURN NULL; END $$";
+    sandbox.sql(slow, "").await;
+    for table in ["session", "execution"] {
+        let each = format!(
+            "CREATE TRIGGER slow BEFORE UPDATE ON {table} \
+             FOR EACH STATEMENT EXECUTE FUNCTION slow()"
+        );
+        sandbox.sql(&each, "").await;
+    }
+
+    // A leader's planner looks too; here nobody can lead.
+    sandbox.sql("DELETE FROM lease", "").await;
+    let ticker = sandbox.ticker(quick()).await;
+    eventually("the work is taken over", PATIENCE, async || {
+        let one = sandbox.store.execution(id).await.unwrap().unwrap();
+        one.execution.state == State::Retrying
+    })
+    .await
+    .unwrap();
+    assert_eq!(ticker.handle.stats().sessions_lost, 1);
+    ticker.stop().await.unwrap();
+}
