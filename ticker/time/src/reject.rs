@@ -103,7 +103,10 @@ pub(crate) fn unknown_nickname(expr: &str) -> Rejected {
 pub(crate) fn field_count(count: usize) -> Rejected {
     rejected(
         "field_count",
-        format!("the expression has {count} fields, not 5, 6 or 7"),
+        format!(
+            "the expression has {count} field{}, not 5, 6 or 7",
+            if count == 1 { "" } else { "s" }
+        ),
         "write [second] minute hour day-of-month month day-of-week [year], \
          for example 0 2 * * * for daily at 02:00",
     )
