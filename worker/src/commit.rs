@@ -122,28 +122,62 @@ pub(crate) struct Committer {
     pending: Arc<watch::Sender<usize>>,
 }
 
+/// What a round did not decide.
+struct Undecided {
+    /// Places in the batch, ascending.
+    left: Vec<usize>,
+    /// The first reason.
+    error: store::Error,
+}
+
 impl Committer {
     /// Commits until `flush` and everything sent before it is decided, or until `give_up`.
     pub(crate) async fn run(mut self, flush: CancellationToken, give_up: CancellationToken) {
         let mut batch = Vec::with_capacity(BATCH_MAX);
+        let mut trouble = Trouble::with("commit results");
+        let mut delays = asking_again(AGAIN_CAP);
         loop {
-            let received = tokio::select! {
-                biased;
-                () = give_up.cancelled() => break,
-                received = self.results.recv_many(&mut batch, BATCH_MAX) => received,
-                () = flush.cancelled(), if !self.results.is_closed() => {
-                    self.results.close();
-                    continue;
+            if batch.is_empty() {
+                let received = tokio::select! {
+                    biased;
+                    () = give_up.cancelled() => break,
+                    received = self.results.recv_many(&mut batch, BATCH_MAX) => received,
+                    () = flush.cancelled(), if !self.results.is_closed() => {
+                        self.results.close();
+                        continue;
+                    }
+                };
+                if received == 0 {
+                    return;
                 }
+            }
+            let sent = tokio::select! {
+                () = give_up.cancelled() => break,
+                sent = self.send(&batch) => sent,
             };
-            if received == 0 {
-                return;
+            let before = batch.len();
+            let Err(Undecided { left, error }) = sent else {
+                batch.clear();
+                self.pending.send_modify(|pending| *pending -= before);
+                trouble.over();
+                delays = asking_again(AGAIN_CAP);
+                continue;
+            };
+            let mut at = 0..;
+            batch.retain(|_| at.next().is_some_and(|at| left.contains(&at)));
+            self.pending
+                .send_modify(|pending| *pending -= before - batch.len());
+            trouble.note(&error);
+            tokio::select! {
+                () = give_up.cancelled() => break,
+                () = tokio::time::sleep(delays.next().unwrap_or(AGAIN_CAP)) => {}
             }
-            if !self.settle(&batch, &give_up).await {
-                break;
+            // What came meanwhile goes along: a result that stays undecided stops no other.
+            while batch.len() < BATCH_MAX
+                && let Ok(finished) = self.results.try_recv()
+            {
+                batch.push(finished);
             }
-            batch.clear();
-            self.pending.send_modify(|pending| *pending -= received);
         }
         let left = *self.pending.borrow();
         if left > 0 {
@@ -154,30 +188,7 @@ impl Committer {
         }
     }
 
-    /// Sends a batch until it is decided. False if the worker gave up first.
-    async fn settle(&self, batch: &[Finished], give_up: &CancellationToken) -> bool {
-        let mut trouble = Trouble::with("commit results");
-        for delay in asking_again(AGAIN_CAP) {
-            let sent = tokio::select! {
-                () = give_up.cancelled() => return false,
-                sent = self.send(batch) => sent,
-            };
-            match sent {
-                Ok(()) => {
-                    trouble.over();
-                    return true;
-                }
-                Err(error) => trouble.note(&error),
-            }
-            tokio::select! {
-                () = give_up.cancelled() => return false,
-                () = tokio::time::sleep(delay) => {}
-            }
-        }
-        false
-    }
-
-    async fn send(&self, batch: &[Finished]) -> store::Result<()> {
+    async fn send(&self, batch: &[Finished]) -> Result<(), Undecided> {
         let commits: Vec<_> = batch.iter().map(Finished::commit).collect();
         match bounded(CALL_MAX, self.ledger.commit(&commits)).await {
             Ok(answers) => {
@@ -186,33 +197,55 @@ impl Committer {
                 }
                 Ok(())
             }
-            Err(error) if error.is_transient() => Err(error),
+            Err(error) if error.is_transient() => Err(Undecided {
+                left: (0..batch.len()).collect(),
+                error,
+            }),
             Err(_) => self.send_one_by_one(batch, &commits).await,
         }
     }
 
     /// One result must not stop the others: one that the ledger refuses for its own sake
-    /// becomes a failed attempt, charged and told like any other. A repeat of one that was
-    /// accepted is accepted, and counted, again: rare enough.
-    ///
-    /// # Errors
-    ///
-    /// What may pass, and whatever the ledger says about the failed attempt: then it is at
-    /// fault itself, and the batch is to be asked again.
-    async fn send_one_by_one(&self, batch: &[Finished], commits: &[Commit]) -> store::Result<()> {
-        for (finished, commit) in batch.iter().zip(commits) {
-            let one = self.ledger.commit(std::slice::from_ref(commit));
-            match bounded(CALL_MAX, one).await {
-                Ok(answers) => {
-                    for answer in answers {
-                        self.note(finished, &commit.outcome, answer);
-                    }
-                }
-                Err(error) if error.is_transient() => return Err(error),
-                Err(error) => self.send_as_failed(finished, commit, error).await?,
+    /// becomes a failed attempt, charged and told like any other. If that is refused too, it
+    /// stays undecided and the others go on. A repeat of one that was accepted is accepted,
+    /// and counted, again: rare enough.
+    async fn send_one_by_one(
+        &self,
+        batch: &[Finished],
+        commits: &[Commit],
+    ) -> Result<(), Undecided> {
+        let mut undecided: Option<Undecided> = None;
+        for (at, (finished, commit)) in batch.iter().zip(commits).enumerate() {
+            let Err(error) = self.send_one(finished, commit).await else {
+                continue;
+            };
+            let transient = error.is_transient();
+            let found = undecided.get_or_insert(Undecided {
+                left: Vec::new(),
+                error,
+            });
+            if transient {
+                // The ledger is away: the rest need not be tried.
+                found.left.extend(at..batch.len());
+                break;
             }
+            found.left.push(at);
         }
-        Ok(())
+        undecided.map_or(Ok(()), Err)
+    }
+
+    async fn send_one(&self, finished: &Finished, commit: &Commit) -> store::Result<()> {
+        let one = self.ledger.commit(std::slice::from_ref(commit));
+        match bounded(CALL_MAX, one).await {
+            Ok(answers) => {
+                for answer in answers {
+                    self.note(finished, &commit.outcome, answer);
+                }
+                Ok(())
+            }
+            Err(error) if error.is_transient() => Err(error),
+            Err(error) => self.send_as_failed(finished, commit, error).await,
+        }
     }
 
     async fn send_as_failed(
@@ -302,6 +335,8 @@ mod tests {
     use bellwether_store::Payload;
     use bellwether_store::executions::{ClaimAnswer, ClaimAsk, Claimed, NewExecution};
     use bellwether_store::sessions::NewSession;
+    use sqlx::sqlite::SqliteConnectOptions;
+    use sqlx::{AssertSqlSafe, ConnectOptions};
 
     use super::*;
 
@@ -351,15 +386,10 @@ mod tests {
             Arc::clone(&pending),
         );
         commits
-            .send(Finished {
-                job: claimed.job.clone(),
-                execution_id: claimed.execution_id,
-                claim_id: claimed.claim_id,
-                generation: claimed.generation,
-                started: Some(clock::boot()),
-                outcome: Outcome::Complete(Payload::json("1".repeat(OUTPUT_MAX + 1))),
-                known: None,
-            })
+            .send(finished(
+                &claimed,
+                Payload::json("1".repeat(OUTPUT_MAX + 1)),
+            ))
             .await;
         let flush = CancellationToken::new();
         flush.cancel();
@@ -372,5 +402,75 @@ mod tests {
             (view.state, view.reason, view.attempt),
             (State::Retrying, Some(Reason::Error), 1)
         );
+    }
+
+    /// A row that the ledger refuses whatever is said about it: a hand-made trigger, here.
+    #[tokio::test]
+    async fn a_result_that_stays_undecided_stops_no_other() {
+        let home = tempfile::tempdir().unwrap();
+        let file = home.path().join("ledger.db");
+        let options = store::Options::new(format!("sqlite:{}", file.display()));
+        store::migrate(&options).await.unwrap();
+        let ledger = store::connect(&options).await.unwrap();
+        let bad = claimed(ledger.as_ref(), ids::fresh()).await;
+        let good = claimed(ledger.as_ref(), ids::fresh()).await;
+        let plain = SqliteConnectOptions::new().filename(&file);
+        let mut plain = plain.connect().await.unwrap();
+        sqlx::raw_sql(AssertSqlSafe(format!(
+            "CREATE TRIGGER refuse BEFORE UPDATE ON execution WHEN hex(OLD.id) = '{:X}'
+             BEGIN SELECT RAISE(ABORT, 'no'); END",
+            bad.execution_id.simple()
+        )))
+        .execute(&mut plain)
+        .await
+        .unwrap();
+
+        let pending = Arc::new(watch::Sender::new(0));
+        let (commits, committer) = Commits::new(
+            Arc::clone(&ledger),
+            Counted::default(),
+            Arc::clone(&pending),
+        );
+        let flush = CancellationToken::new();
+        let committing = tokio::spawn(committer.run(flush.clone(), CancellationToken::new()));
+        commits.send(completed(&bad)).await;
+        commits.send(completed(&good)).await;
+        let mut left = pending.subscribe();
+        let one_left = left.wait_for(|left| *left == 1);
+        tokio::time::timeout(Duration::from_mins(1), one_left)
+            .await
+            .unwrap()
+            .unwrap();
+        let state = async |id| ledger.execution(id).await.unwrap().unwrap().execution.state;
+        assert_eq!(state(good.execution_id).await, State::Succeeded);
+        assert_eq!(state(bad.execution_id).await, State::Running);
+
+        sqlx::raw_sql("DROP TRIGGER refuse")
+            .execute(&mut plain)
+            .await
+            .unwrap();
+        flush.cancel();
+        tokio::time::timeout(Duration::from_mins(1), committing)
+            .await
+            .unwrap()
+            .unwrap();
+        assert_eq!(state(bad.execution_id).await, State::Succeeded);
+        assert_eq!(*pending.borrow(), 0);
+    }
+
+    fn completed(claimed: &Claimed) -> Finished {
+        finished(claimed, Payload::json("1"))
+    }
+
+    fn finished(claimed: &Claimed, output: Payload) -> Finished {
+        Finished {
+            job: claimed.job.clone(),
+            execution_id: claimed.execution_id,
+            claim_id: claimed.claim_id,
+            generation: claimed.generation,
+            started: Some(clock::boot()),
+            outcome: Outcome::Complete(output),
+            known: None,
+        }
     }
 }
