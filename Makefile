@@ -1,5 +1,5 @@
 # `make` prints what there is. Everything else is in scripts/ and .ci/run.
-.PHONY: help demo test check
+.PHONY: help demo test check outside
 export ARGS DIR
 
 help:
@@ -8,6 +8,7 @@ help:
 	@echo 'make test    all tests on a real nats-server and a real Postgres; T=name  only some'
 	@echo '             BELLWETHER_TEST_PG=skip  without Postgres'
 	@echo 'make check   format, clippy and docs, all warnings being errors'
+	@echo 'make outside the README'"'"'s worker as a crate of its own, and the Python examples, run for real'
 	@echo 'Needs a Rust toolchain, a C compiler and Python with pip; gets nats-server and Postgres itself.'
 
 demo:
@@ -20,3 +21,7 @@ check:
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets --locked -- -D warnings
 	RUSTDOCFLAGS='-D warnings' cargo doc --workspace --no-deps --locked
+
+outside:
+	scripts/outside-crate
+	scripts/python-examples

@@ -1,5 +1,7 @@
 //! A client from the environment, by the variables that every part of the system uses.
 
+use async_nats::{ConnectOptions, Event, ServerError};
+use bellwether_schemas::address::{Credentials, credentials, servers};
 use bellwether_schemas::subject::DEFAULT_NAMESPACE;
 use bellwether_store::Options;
 
@@ -30,8 +32,36 @@ impl Client {
             client = client.with_store(bellwether_store::connect(&options).await?);
         }
         if let Some(url) = nats {
-            client = client.with_nats(async_nats::connect(url).await?);
+            client = client.connect_nats(&url).await?;
         }
         Ok(client)
+    }
+
+    /// Adds the broker at `url`, `nats://user:password@host:4222`, several servers of one cluster
+    /// separated by commas: like [`Client::with_nats`], with the credentials of the address, which
+    /// no log shows, and with refusals of the server that [`Client::submit`] can tell.
+    ///
+    /// # Errors
+    ///
+    /// It is no address, or nobody there lets this program in.
+    pub async fn connect_nats(self, url: &str) -> Result<Self> {
+        let refusals = self.refusals.clone();
+        let connect = ConnectOptions::new().event_callback(move |event| {
+            if let Event::ServerError(error) = event {
+                tracing::warn!(%error, "nats-server refuses");
+                if let ServerError::Other(said) = error {
+                    refusals.note(said);
+                }
+            }
+            std::future::ready(())
+        });
+        let connect = match credentials(url) {
+            Some(Credentials::User { user, password }) => connect.user_and_password(user, password),
+            Some(Credentials::Token(token)) => connect.token(token),
+            None => connect,
+        };
+        // Without credentials: the client library logs the addresses it connects to.
+        let nats = connect.connect(servers(url)).await?;
+        Ok(self.with_nats(nats))
     }
 }

@@ -1,8 +1,10 @@
 //! What a client call can answer instead of a result.
 
 use bellwether_schemas::header::{JSON, MSGPACK};
-use bellwether_schemas::limits::{KEY_MAX, PAYLOAD_MAX};
+use bellwether_schemas::limits::{KEY_MAX, PAYLOAD_MAX, YEAR_MAX};
 use bellwether_schemas::names::NameError;
+use bellwether_schemas::state::State;
+use uuid::Uuid;
 
 /// Result of a client call.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -63,6 +65,12 @@ pub enum Error {
         /// The timeout.
         seconds: u32,
     },
+    /// An instant beyond the calendar of the ledger; nothing was sent.
+    #[error("an instant in the year {year} is refused: use one of the years 1970 to {YEAR_MAX}")]
+    BadRunAt {
+        /// Its year.
+        year: i32,
+    },
     /// A payload that does not serialise.
     #[error("failed to encode the payload: {0}")]
     Encode(#[from] serde_json::Error),
@@ -86,6 +94,30 @@ pub enum Error {
         /// The name.
         name: String,
     },
+    /// No execution has that id.
+    #[error("no execution has the id {id}; see `bellwether executions list`")]
+    NoSuchExecution {
+        /// The id.
+        id: Uuid,
+    },
+    /// It has not ended, or it succeeded: there is nothing to repeat.
+    #[error("execution {id} is not retried: {}", why_not(*.state))]
+    NotRetryable {
+        /// The execution.
+        id: Uuid,
+        /// Where it stands.
+        state: State,
+    },
+    /// It was retried before, and that retry goes on or has succeeded.
+    #[error("execution {id} is not retried: execution {retry} is its retry and is {state}")]
+    AlreadyRetried {
+        /// The execution.
+        id: Uuid,
+        /// Its retry.
+        retry: Uuid,
+        /// Where that stands.
+        state: State,
+    },
     /// The broker did not confirm: whether it stored the message is unknown. Submit again
     /// with the same key: it runs once.
     #[error("failed to submit {job}/{key}: {source}; submit again with the same key")]
@@ -96,6 +128,46 @@ pub enum Error {
         key: String,
         /// What the broker said.
         source: async_nats::jetstream::context::PublishError,
+    },
+    /// No stream takes the subject; nothing was stored.
+    #[error(
+        "failed to submit {job}/{key}: no stream takes {subject}: is the namespace right, was \
+         `bellwether migrate` run, does the server run with -js?"
+    )]
+    NoStream {
+        /// The job.
+        job: String,
+        /// The key.
+        key: String,
+        /// What it was published to.
+        subject: String,
+    },
+    /// The broker does not allow it. Where it refused the subscription that hears the
+    /// confirmation, the message may be stored all the same: submit again with the same key.
+    #[error(
+        "failed to submit {job}/{key}: nats-server refuses: {reason}; give this user that \
+         right, then submit again with the same key"
+    )]
+    NotPermitted {
+        /// The job.
+        job: String,
+        /// The key.
+        key: String,
+        /// What the server said.
+        reason: String,
+    },
+    /// The ledger did not answer: whether the schedule fired is unknown.
+    #[error(
+        "{source}; whether {schedule} fired is not known: if it did, `bellwether executions list` \
+         shows the fire {fire_id}"
+    )]
+    TriggerUnknown {
+        /// The schedule.
+        schedule: String,
+        /// The fire, if there is one.
+        fire_id: Uuid,
+        /// What the ledger said last.
+        source: bellwether_store::Error,
     },
     /// What is waited for does not exist.
     #[error("failed to wait: {what} does not exist")]
@@ -118,4 +190,14 @@ pub enum Error {
     /// The ledger failed.
     #[error(transparent)]
     Store(#[from] bellwether_store::Error),
+}
+
+/// Why an execution in `state` is not retried, and what to do instead.
+fn why_not(state: State) -> String {
+    match state {
+        State::Succeeded => {
+            "it succeeded; submit or trigger it anew to run it once more".to_owned()
+        }
+        state => format!("it is {state} and has not ended; cancel it first, or wait for its end"),
+    }
 }

@@ -1,10 +1,14 @@
 //! The subject path: publish a one-shot to the submit stream.
 
-use bellwether_schemas::limits::{KEY_MAX, PAYLOAD_MAX};
+use std::time::Instant;
+
+use async_nats::jetstream::context::{PublishError, PublishErrorKind};
+use bellwether_schemas::limits::{KEY_MAX, PAYLOAD_MAX, YEAR_MAX};
 use bellwether_schemas::trace::TraceContext;
 use bellwether_schemas::{header, ids, names, subject};
 use bellwether_store::Payload;
-use chrono::{DateTime, SecondsFormat, Utc};
+use bellwether_telemetry::spans::{self, About, Open};
+use chrono::{DateTime, Datelike, SecondsFormat, Utc};
 
 use crate::{Client, Error, Result};
 
@@ -68,7 +72,7 @@ impl Submission {
         self
     }
 
-    /// Not before this instant. Default: now.
+    /// Not before this instant, of the years 1970 to 9999. Default: now.
     #[must_use]
     pub fn run_at(mut self, run_at: DateTime<Utc>) -> Self {
         self.run_at = Some(run_at);
@@ -87,6 +91,18 @@ impl Submission {
     pub fn trace(mut self, trace: TraceContext) -> Self {
         self.trace = Some(trace);
         self
+    }
+
+    /// Refuses what no worker takes, by name, before anything is connected or sent.
+    /// [`Client::submit`] does the same.
+    ///
+    /// # Errors
+    ///
+    /// A name, a key, a content type, a timeout or an instant out of bounds, or a payload above
+    /// [`PAYLOAD_MAX`].
+    pub fn check(&self) -> Result<()> {
+        check(self)?;
+        self.key.as_deref().map_or(Ok(()), check_key)
     }
 }
 
@@ -111,25 +127,88 @@ impl Client {
             .unwrap_or_else(|| ids::fresh().to_string());
         check_key(&key)?;
 
-        let headers = headers(submission, &key, &self.subjects.submit_stream());
+        let mut headers = headers(submission, &key, &self.subjects.submit_stream());
+        let subject = self.subjects.submit(queue, job);
+        let asked = submission
+            .trace
+            .is_none()
+            .then(|| span(submission, &subject, &key));
+        if let Some(trace) = asked.as_ref().and_then(Open::trace) {
+            carry(&mut headers, &trace);
+        }
         let jetstream = async_nats::jetstream::new(nats.clone());
-        let failed = |source| Error::Submit {
-            job: job.clone(),
-            key: key.clone(),
-            source,
-        };
         let body = bytes::Bytes::copy_from_slice(&payload.bytes);
-        let confirmed = jetstream
-            .publish_with_headers(self.subjects.submit(queue, job), headers, body)
-            .await
-            .map_err(failed)?;
-        let ack = confirmed.await.map_err(failed)?;
+        let begin = Instant::now();
+        let sent = jetstream
+            .publish_with_headers(subject.clone(), headers, body)
+            .await;
+        let answered = match sent {
+            Ok(confirmed) => confirmed.await,
+            Err(error) => Err(error),
+        };
+        if let Some(asked) = asked {
+            match &answered {
+                Ok(ack) => asked.outcome(if ack.duplicate { "duplicate" } else { "ok" }),
+                Err(error) => asked.fail("unconfirmed", &error.to_string()),
+            }
+            asked.end();
+        }
+        let ack = answered.map_err(|source| {
+            let refused = self.refusals.of(&subject, begin);
+            unconfirmed(job, &key, &subject, refused, source)
+        })?;
         Ok(Submitted {
             job: job.clone(),
             key,
             duplicate: ack.duplicate,
         })
     }
+}
+
+/// Why there is no confirmation; `refused` is what the server said of it meanwhile.
+fn unconfirmed(
+    job: &str,
+    key: &str,
+    subject: &str,
+    refused: Option<String>,
+    source: PublishError,
+) -> Error {
+    let (job, key) = (job.to_owned(), key.to_owned());
+    match (source.kind(), refused) {
+        (PublishErrorKind::StreamNotFound, _) => Error::NoStream {
+            job,
+            key,
+            subject: subject.to_owned(),
+        },
+        (_, Some(reason)) => Error::NotPermitted { job, key, reason },
+        (_, None) => Error::Submit { job, key, source },
+    }
+}
+
+/// The span of a submission. One for later is a root that links to the caller's: its trace must
+/// not grow hours later.
+fn span(submission: &Submission, subject: &str, key: &str) -> Open {
+    let about = About {
+        job: &submission.job,
+        queue: &submission.queue,
+        trigger: Some("submit"),
+        scheduled_at: submission.run_at,
+        ..About::default()
+    };
+    let caller = bellwether_telemetry::current();
+    let id = message_id(submission, key);
+    spans::publish(
+        caller.as_ref(),
+        submission.run_at.is_some(),
+        subject,
+        &id,
+        &about,
+    )
+}
+
+fn message_id(submission: &Submission, key: &str) -> String {
+    // The broker's window is per stream, the key is per job.
+    format!("{}:{key}", submission.job)
 }
 
 /// What a worker would make a dead letter of is refused here, where it can be told.
@@ -147,10 +226,13 @@ fn check(submission: &Submission) -> Result<()> {
             content_type: payload.content_type.chars().take(80).collect(),
         });
     }
-    match submission.timeout_s {
-        Some(seconds) if !(1..=TIMEOUT_MAX_S).contains(&seconds) => {
-            Err(Error::BadTimeout { seconds })
-        }
+    if let Some(seconds) = submission.timeout_s
+        && !(1..=TIMEOUT_MAX_S).contains(&seconds)
+    {
+        return Err(Error::BadTimeout { seconds });
+    }
+    match submission.run_at.map(|at| at.year()) {
+        Some(year) if !(1970..=YEAR_MAX).contains(&year) => Err(Error::BadRunAt { year }),
         _ => Ok(()),
     }
 }
@@ -158,8 +240,7 @@ fn check(submission: &Submission) -> Result<()> {
 fn headers(submission: &Submission, key: &str, stream: &str) -> async_nats::HeaderMap {
     let mut headers = async_nats::HeaderMap::new();
     headers.insert(header::KEY, key);
-    // The broker's window is per stream, the key is per job.
-    headers.insert(header::MSG_ID, format!("{}:{key}", submission.job));
+    headers.insert(header::MSG_ID, message_id(submission, key));
     headers.insert(header::EXPECTED_STREAM, stream);
     headers.insert(
         header::CONTENT_TYPE,
@@ -180,12 +261,16 @@ fn headers(submission: &Submission, key: &str, stream: &str) -> async_nats::Head
         .as_ref()
         .and_then(|trace| TraceContext::parse(&trace.traceparent, Some(&trace.tracestate)));
     if let Some(trace) = trace {
-        headers.insert(header::TRACEPARENT, trace.traceparent.as_str());
-        if !trace.tracestate.is_empty() {
-            headers.insert(header::TRACESTATE, trace.tracestate.as_str());
-        }
+        carry(&mut headers, &trace);
     }
     headers
+}
+
+fn carry(headers: &mut async_nats::HeaderMap, trace: &TraceContext) {
+    headers.insert(header::TRACEPARENT, trace.traceparent.as_str());
+    if !trace.tracestate.is_empty() {
+        headers.insert(header::TRACESTATE, trace.tracestate.as_str());
+    }
 }
 
 fn check_key(key: &str) -> Result<()> {
@@ -232,6 +317,12 @@ mod tests {
         for seconds in [0, TIMEOUT_MAX_S + 1] {
             let said = check(&plain().timeout_s(seconds)).unwrap_err().to_string();
             assert!(said.contains("365 days"), "{said}");
+        }
+        let at = |text: &str| plain().run_at(text.parse().unwrap());
+        assert!(check(&at("9999-12-31T23:59:59.999Z")).is_ok());
+        for beyond in ["+10000-01-01T00:00:00Z", "1969-12-31T23:59:59Z"] {
+            let said = check(&at(beyond)).unwrap_err().to_string();
+            assert!(said.contains("1970 to 9999"), "{said}");
         }
         let mut text = plain();
         text.payload.content_type = "text/plain".to_owned();

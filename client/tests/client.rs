@@ -1,11 +1,11 @@
 //! The client against a real ledger on both databases and a real broker.
-#![expect(clippy::unwrap_used, reason = "tests")]
+#![expect(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
 use std::time::Duration;
 
 use bellwether_client::{
-    Client, Enqueued, Error, NewExecution, NewSchedule, Payload, Policy, Submission, Timing,
-    Transaction, What, enqueue_in,
+    CancelRequested, Client, Enqueued, Error, NewExecution, NewSchedule, Payload, Policy,
+    Submission, Timing, Transaction, What, enqueue_in,
 };
 use bellwether_outbox_relay::{Mode, StreamLimits, connect_nats, declare};
 use bellwether_sandbox::shared;
@@ -172,6 +172,46 @@ async fn enqueue_in_follows_the_callers_transaction() {
     }
 }
 
+/// What an operator does, by the client: each answer says how it stands.
+#[tokio::test]
+async fn cancel_and_retry_say_how_it_stands() {
+    for ledger in ledgers().await {
+        let client = &ledger.client;
+        let nobody = Uuid::nil();
+        for unknown in [
+            client.cancel(nobody).await.map(drop),
+            client.retry(nobody).await.map(drop),
+        ] {
+            let error = unknown.unwrap_err();
+            let named = matches!(error, Error::NoSuchExecution { id } if id == nobody);
+            assert!(named, "{error}");
+        }
+        let new = NewExecution::new("pay", Payload::json("1"));
+        let id = client.enqueue(&new).await.unwrap().execution_id();
+        let error = client.retry(id).await.unwrap_err();
+        assert!(error.to_string().contains("cancel it first"), "{error}");
+
+        let cancelled = client.cancel(id).await.unwrap();
+        assert_eq!(cancelled, CancelRequested::Cancelled);
+        let again = client.cancel_all(&[nobody, id]).await.unwrap();
+        let ended = CancelRequested::Ended(State::Cancelled);
+        assert_eq!(again, [CancelRequested::NotFound, ended]);
+
+        let retry = client.retry(id).await.unwrap();
+        let row = ledger.store.execution(retry).await.unwrap().unwrap();
+        assert_eq!(row.execution.retry_of, Some(id));
+        assert_eq!(row.execution.operation_id, id, "the same operation");
+        match client.retry(id).await.unwrap_err() {
+            Error::AlreadyRetried {
+                retry: first,
+                state,
+                ..
+            } => assert_eq!((first, state), (retry, State::Pending)),
+            other => panic!("{other}"),
+        }
+    }
+}
+
 #[tokio::test]
 async fn a_key_stands_for_one_execution() {
     for ledger in ledgers().await {
@@ -330,6 +370,8 @@ async fn open_session(store: &dyn Store) -> Uuid {
         version: "0".into(),
         queues: vec!["default".into()],
         jobs: vec!["sum".into()],
+        definitions: Vec::new(),
+        capabilities: Vec::new(),
         max_concurrent: 10,
         lease: Duration::from_mins(1),
     };
@@ -434,4 +476,36 @@ async fn submit_publishes_the_payload_as_it_is() {
         1,
         "nothing refused was sent"
     );
+}
+
+/// Another process holds the file: the answer comes within the patience and names the fire.
+#[tokio::test]
+async fn a_trigger_without_an_answer_names_its_fire() {
+    let mut ledger = ledger(None).await;
+    let timing = Timing::Every {
+        period_ms: 3_600_000,
+        anchor: None,
+    };
+    let schedule = NewSchedule::new("hourly", timing);
+    ledger.client.register(&schedule).await.unwrap();
+    ledger.options.lock_timeout = Duration::from_millis(100);
+    let impatient = connect(&ledger.options).await.unwrap();
+    let client = Client::new("bw").unwrap().with_store(impatient);
+    let path = ledger.options.url.trim_start_matches("sqlite:").to_owned();
+    let mut other = SqliteConnection::connect(&path).await.unwrap();
+    sqlx::raw_sql("BEGIN IMMEDIATE")
+        .execute(&mut other)
+        .await
+        .unwrap();
+    let begin = Instant::now();
+    let error = client.trigger("hourly").await.unwrap_err();
+    assert!(begin.elapsed() < Duration::from_secs(20), "{error}");
+    let said = error.to_string();
+    let Error::TriggerUnknown { fire_id, .. } = error else {
+        panic!("{said}")
+    };
+    assert!(said.contains(&fire_id.to_string()), "{said}");
+    sqlx::raw_sql("ROLLBACK").execute(&mut other).await.unwrap();
+    let fired = ledger.store.fire_results(fire_id).await.unwrap();
+    assert!(fired.is_empty(), "it gave way, this time");
 }

@@ -9,6 +9,7 @@ use async_nats::jetstream::message::PublishMessage;
 use async_nats::jetstream::publish::PublishAck;
 use async_nats::jetstream::{self, ErrorCode};
 use bellwether_store::outbox::Lane;
+use bellwether_telemetry::spans::Open;
 use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt, StreamExt};
 
@@ -44,6 +45,21 @@ pub(crate) enum Answer {
     Unknown(String),
 }
 
+impl Answer {
+    /// Ends the span of the hand-over.
+    fn tell(&self, span: &Open) {
+        match self {
+            Self::Stored(_) => span.outcome("ok"),
+            Self::Duplicate => span.outcome("duplicate"),
+            Self::NoStream => span.fail("no_stream", "no stream takes it"),
+            Self::Unsendable(reason) => span.fail("unsendable", reason),
+            Self::Refused(reason) => span.fail("refused", reason),
+            Self::Unknown(reason) => span.fail("unknown", reason),
+        }
+        span.end();
+    }
+}
+
 type Landing = Pin<Box<dyn Future<Output = (Sent, Answer)> + Send>>;
 
 /// Rows that this relay holds: on their way, or confirmed and not yet deleted.
@@ -75,8 +91,15 @@ impl Flight {
         self.held.iter().copied().collect()
     }
 
-    /// Sends a message; the send itself happens when landings are polled.
-    pub(crate) fn launch(&mut self, js: &jetstream::Context, message: Message, sent: Sent) {
+    /// Sends a message; the send itself happens when landings are polled. `span` ends with
+    /// the answer.
+    pub(crate) fn launch(
+        &mut self,
+        js: &jetstream::Context,
+        message: Message,
+        sent: Sent,
+        span: Open,
+    ) {
         self.held.insert(sent.id);
         let js = js.clone();
         self.landings.push(Box::pin(async move {
@@ -90,7 +113,9 @@ impl Flight {
                 Ok(ack) => ack.await,
                 Err(error) => Err(error),
             };
-            (sent, answer(result))
+            let answer = answer(result);
+            answer.tell(&span);
+            (sent, answer)
         }));
     }
 

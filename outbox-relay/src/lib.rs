@@ -20,6 +20,7 @@
 //! | [`relay`] | options, start and end of the relay |
 //! | `keeper` | declaration, stream marks, new queues, re-dispatch |
 //! | `publisher` | claim, publish, PubAcks |
+//! | `strays` | submitted messages of queues that nobody has named |
 //! | [`nats`] | a connection with our habits |
 //! | [`wake`] | the signal that shortens the relay's poll |
 //!
@@ -46,12 +47,14 @@ pub mod nats;
 mod publisher;
 pub mod relay;
 mod stats;
+mod strays;
 pub mod wake;
 
 pub use declare::{Declared, Mode, StreamIdentity, StreamLimits, declare};
 pub use error::Error;
 pub use migrate::migrate;
-pub use nats::connect_nats;
+pub use nats::{Error as NatsError, connect_nats};
 pub use relay::{Handle, Options, Relay};
 pub use stats::Stats;
+pub use strays::stray_queues;
 pub use wake::NatsWaker;

@@ -3,9 +3,12 @@
 use async_nats::header::{HeaderMap, HeaderValue};
 use bellwether_schemas::limits::DISPATCH_MAX;
 use bellwether_schemas::subject::Subjects;
-use bellwether_schemas::{header, wire};
+use bellwether_schemas::trace::TraceContext;
+use bellwether_schemas::{header, names, wire};
 use bellwether_store::outbox::OutboxRow;
+use bellwether_telemetry::spans::{self, About, Open};
 use bytes::Bytes;
+use chrono::DateTime;
 
 /// A dispatch, ready to be published.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -20,6 +23,8 @@ pub(crate) struct Message {
 pub(crate) enum Unsendable {
     #[error("its dispatch cannot be encoded: {0}")]
     Encode(String),
+    #[error("{0:?} can be no queue")]
+    Queue(String),
     #[error("its dispatch has {0} bytes, the most is {DISPATCH_MAX}")]
     TooLarge(usize),
 }
@@ -30,10 +35,43 @@ pub(crate) fn message_id(row: &OutboxRow) -> String {
     format!("{}.{}", row.dispatch.execution_id, row.dispatch.dispatch_no)
 }
 
+/// The span of a row's hand-over; its context goes into the message's header. Without an exporter
+/// that is the row's own. What was due long ago is handed over in a trace of its own.
+pub(crate) fn span(subjects: &Subjects, row: &OutboxRow) -> Open {
+    let dispatch = &row.dispatch;
+    let about = About {
+        job: &dispatch.job,
+        queue: &row.lane.queue,
+        fire_id: Some(dispatch.fire_id),
+        execution_id: Some(dispatch.execution_id),
+        shard_index: Some(dispatch.shard_index),
+        shard_total: Some(dispatch.shard_total),
+        scheduled_at: DateTime::from_timestamp_millis(dispatch.scheduled_at_ms),
+        job_version: dispatch.schedule_version,
+        ..About::default()
+    };
+    spans::publish(
+        dispatch.trace.as_ref(),
+        false,
+        &subjects.work(&row.lane.queue, row.lane.priority),
+        &message_id(row),
+        &about,
+    )
+}
+
 /// Ids stand in plain headers too: a worker that does not speak the body's version can still
 /// hand the work back.
-pub(crate) fn message(subjects: &Subjects, row: &OutboxRow) -> Result<Message, Unsendable> {
+///
+/// `trace` is the context that the worker goes on from.
+pub(crate) fn message(
+    subjects: &Subjects,
+    row: &OutboxRow,
+    trace: Option<&TraceContext>,
+) -> Result<Message, Unsendable> {
     let dispatch = &row.dispatch;
+    if !names::is_valid(&row.lane.queue) {
+        return Err(Unsendable::Queue(row.lane.queue.clone()));
+    }
     let body = wire::encode(dispatch).map_err(|error| Unsendable::Encode(error.to_string()))?;
     if body.len() > DISPATCH_MAX {
         return Err(Unsendable::TooLarge(body.len()));
@@ -44,7 +82,7 @@ pub(crate) fn message(subjects: &Subjects, row: &OutboxRow) -> Result<Message, U
     headers.insert(header::EXECUTION_ID, dispatch.execution_id.to_string());
     headers.insert(header::LEDGER_ID, dispatch.ledger_id.to_string());
     headers.insert(header::DISPATCH_NO, dispatch.dispatch_no.to_string());
-    if let Some(trace) = &dispatch.trace {
+    if let Some(trace) = trace {
         // A context that is no header value costs the trace, never the dispatch.
         if let Ok(value) = trace.traceparent.parse::<HeaderValue>() {
             headers.insert(header::TRACEPARENT, value);
@@ -66,7 +104,6 @@ pub(crate) fn message(subjects: &Subjects, row: &OutboxRow) -> Result<Message, U
 pub(crate) mod tests {
     use super::*;
     use bellwether_schemas::state::Priority;
-    use bellwether_schemas::trace::TraceContext;
     use bellwether_store::outbox::Lane;
     use uuid::Uuid;
 
@@ -103,7 +140,12 @@ pub(crate) mod tests {
     #[test]
     fn ids_stand_in_plain_headers_and_the_body_decodes() {
         let row = row();
-        let message = message(&Subjects::new("bw").unwrap(), &row).unwrap();
+        let message = message(
+            &Subjects::new("bw").unwrap(),
+            &row,
+            row.dispatch.trace.as_ref(),
+        )
+        .unwrap();
         assert_eq!(message.subject, "bw.v1.work.q.high");
         let execution = "00000000-0000-0000-0000-000000000003";
         assert_eq!(
@@ -129,7 +171,12 @@ pub(crate) mod tests {
             traceparent: "00\r\nNats-Rollup: all".to_owned(),
             tracestate: String::new(),
         });
-        let message = message(&Subjects::new("bw").unwrap(), &row).unwrap();
+        let message = message(
+            &Subjects::new("bw").unwrap(),
+            &row,
+            row.dispatch.trace.as_ref(),
+        )
+        .unwrap();
         assert_eq!(get(&message, "traceparent"), None);
         assert_eq!(get(&message, "Nats-Rollup"), None);
     }
@@ -138,7 +185,11 @@ pub(crate) mod tests {
     fn an_oversized_dispatch_is_refused_here() {
         let mut row = row();
         row.dispatch.job = "x".repeat(DISPATCH_MAX);
-        let refused = message(&Subjects::new("bw").unwrap(), &row);
+        let refused = message(
+            &Subjects::new("bw").unwrap(),
+            &row,
+            row.dispatch.trace.as_ref(),
+        );
         assert!(
             matches!(refused, Err(Unsendable::TooLarge(_))),
             "{refused:?}"

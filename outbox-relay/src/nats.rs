@@ -4,7 +4,9 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use async_nats::{Client, ConnectErrorKind, ConnectOptions, Event, ServerAddr};
+use async_nats::{Client, ConnectErrorKind, ConnectOptions, Event, ServerAddr, ServerError};
+use bellwether_schemas::address::{self, Credentials, credentials, masked};
+use bellwether_schemas::refusals::Refusals;
 use tokio::time::Instant;
 
 use crate::backoff;
@@ -17,7 +19,7 @@ const RECONNECT_MAX: Duration = Duration::from_secs(4);
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// How to connect.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct Options {
     /// `nats://host:4222`; several servers of one cluster separated by commas.
     pub url: String,
@@ -42,6 +44,18 @@ impl Options {
     }
 }
 
+impl std::fmt::Debug for Options {
+    /// Without the secrets of the URL.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Options")
+            .field("url", &masked(&self.url))
+            .field("name", &self.name)
+            .field("inbox_prefix", &self.inbox_prefix)
+            .field("patience", &self.patience)
+            .finish()
+    }
+}
+
 /// Why there is no connection.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -49,7 +63,7 @@ pub enum Error {
     /// The URL is none.
     #[error("{url:?} is no NATS address ({reason}); write nats://host:4222")]
     Url {
-        /// What was given, without user and password.
+        /// What was given, without password or token.
         url: String,
         /// What is wrong with it.
         reason: String,
@@ -61,7 +75,7 @@ pub enum Error {
          start one with `nats-server -js`, or name another address"
     )]
     Unreachable {
-        /// The address, without user and password.
+        /// The address, without password or token.
         url: String,
         /// How long it was tried.
         patience: Duration,
@@ -72,7 +86,7 @@ pub enum Error {
     /// The server does not let this client in.
     #[error("nats-server at {url} refuses the credentials ({reason}); correct them in the address")]
     Refused {
-        /// The address, without user and password.
+        /// The address, without password or token.
         url: String,
         /// What the server said.
         reason: String,
@@ -87,25 +101,22 @@ pub async fn connect_nats(url: &str, name: &str) -> Result<Client, Error> {
 /// Connects, trying again for [`Options::patience`]. Afterwards the client reconnects by
 /// itself for ever, with jitter.
 pub async fn connect(options: &Options) -> Result<Client, Error> {
-    let url = without_credentials(&options.url);
-    let servers = servers(&options.url).map_err(|reason| Error::Url {
-        url: url.clone(),
-        reason,
-    })?;
+    connect_noting(options, &Refusals::default()).await
+}
+
+/// Like [`connect`] for those who ask and wait: what the server refuses is noted in `refusals`.
+pub async fn connect_noting(options: &Options, refusals: &Refusals) -> Result<Client, Error> {
+    let url = masked(&options.url);
+    let servers = servers(&options.url)?;
     let deadline = Instant::now() + options.patience;
     let mut tries = 0;
     loop {
-        let error = match connect_options(options, &url)
-            .connect(servers.as_slice())
-            .await
-        {
+        let connect = connect_options(options, refusals);
+        let error = match connect.connect(servers.as_slice()).await {
             Ok(client) => return Ok(client),
             Err(error) => error,
         };
-        let reason = match std::error::Error::source(&error) {
-            Some(source) => format!("{error}: {source}"),
-            None => error.to_string(),
-        };
+        let reason = in_full(&error);
         if matches!(
             error.kind(),
             ConnectErrorKind::Authentication | ConnectErrorKind::AuthorizationViolation
@@ -125,10 +136,30 @@ pub async fn connect(options: &Options) -> Result<Client, Error> {
     }
 }
 
-fn connect_options(options: &Options, url: &str) -> ConnectOptions {
+/// For those whom the broker only helps: returns at once, and the client connects by itself,
+/// whenever the server is there.
+pub async fn connect_later(options: &Options) -> Result<Client, Error> {
+    let servers = servers(&options.url)?;
+    let connect = connect_options(options, &Refusals::default()).retry_on_initial_connect();
+    let connected = connect.connect(servers).await;
+    connected.map_err(|error| Error::Url {
+        url: masked(&options.url),
+        reason: in_full(&error),
+    })
+}
+
+fn in_full(error: &async_nats::ConnectError) -> String {
+    match std::error::Error::source(error) {
+        Some(source) => format!("{error}: {source}"),
+        None => error.to_string(),
+    }
+}
+
+fn connect_options(options: &Options, refusals: &Refusals) -> ConnectOptions {
     let events = Arc::new(Events {
-        url: url.to_owned(),
+        url: masked(&options.url),
         errors: Mutex::default(),
+        refusals: refusals.clone(),
     });
     let connect = ConnectOptions::new()
         .name(&options.name)
@@ -143,6 +174,11 @@ fn connect_options(options: &Options, url: &str) -> ConnectOptions {
             events.log(&event);
             std::future::ready(())
         });
+    let connect = match credentials(&options.url) {
+        Some(Credentials::User { user, password }) => connect.user_and_password(user, password),
+        Some(Credentials::Token(token)) => connect.token(token),
+        None => connect,
+    };
     match &options.inbox_prefix {
         Some(prefix) => connect.custom_inbox_prefix(prefix),
         None => connect,
@@ -154,6 +190,7 @@ fn connect_options(options: &Options, url: &str) -> ConnectOptions {
 struct Events {
     url: String,
     errors: Mutex<Limiter>,
+    refusals: Refusals,
 }
 
 impl Events {
@@ -162,7 +199,12 @@ impl Events {
         match event {
             Event::Connected => tracing::info!(url, "connected to nats-server"),
             Event::Disconnected => tracing::warn!(url, "lost the connection to nats-server"),
-            Event::ServerError(error) => tracing::error!(url, %error, "nats-server refused"),
+            Event::ServerError(error) => {
+                if let ServerError::Other(said) = error {
+                    self.refusals.note(said);
+                }
+                tracing::error!(url, %error, "nats-server refused");
+            }
             Event::ClientError(error) => {
                 let mut errors = self.errors.lock().unwrap_or_else(PoisonError::into_inner);
                 if let Some(held_back) = errors.admit(Instant::now()) {
@@ -179,26 +221,16 @@ impl Events {
     }
 }
 
-fn servers(url: &str) -> Result<Vec<ServerAddr>, String> {
-    let parsed = url.split(',').map(|one| one.trim().parse::<ServerAddr>());
+/// Without credentials: the client library logs the addresses it connects to.
+fn servers(url: &str) -> Result<Vec<ServerAddr>, Error> {
+    let servers = address::servers(url);
+    let parsed = servers.iter().map(|one| one.parse::<ServerAddr>());
     parsed
         .collect::<Result<_, _>>()
-        .map_err(|error| error.to_string())
-}
-
-/// For messages: user and password stay out of logs.
-fn without_credentials(url: &str) -> String {
-    let hide = |one: &str| {
-        let (scheme, rest) = one.split_once("://").unwrap_or(("", one));
-        let host = rest.rsplit_once('@').map_or(rest, |(_, host)| host);
-        if scheme.is_empty() {
-            host.to_owned()
-        } else {
-            format!("{scheme}://{host}")
-        }
-    };
-    let all: Vec<_> = url.split(',').map(|one| hide(one.trim())).collect();
-    all.join(",")
+        .map_err(|error| Error::Url {
+            url: masked(url),
+            reason: error.to_string(),
+        })
 }
 
 #[cfg(test)]
@@ -207,14 +239,11 @@ mod tests {
 
     #[test]
     fn credentials_are_not_shown() {
-        for (url, shown) in [
-            ("nats://127.0.0.1:4222", "nats://127.0.0.1:4222"),
-            ("nats://me:p@ss@host:4222", "nats://host:4222"),
-            ("me:secret@host", "host"),
-            ("nats://a:1@x:1, nats://b:2@y:2", "nats://x:1,nats://y:2"),
-        ] {
-            assert_eq!(without_credentials(url), shown);
-        }
+        let options = Options::new("nats://me:se,cret@host:4222", "test");
+        let shown = format!("{options:?}");
+        assert!(shown.contains("@host:4222"), "{shown}");
+        assert!(!shown.contains("se,"), "{shown}");
+        assert!(!shown.contains("cret"), "{shown}");
     }
 
     #[test]

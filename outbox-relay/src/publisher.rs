@@ -4,11 +4,12 @@
 //! as answers come in. Nothing here is remembered for long: what a killed publisher held is
 //! claimed by another when its lease is over, and a message sent twice is harmless.
 
-use std::collections::HashSet;
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use async_nats::jetstream;
+use bellwether_schemas::state::DeadReason;
 use bellwether_schemas::subject::Subjects;
 use bellwether_store::Store;
 use bellwether_store::outbox::OutboxRow;
@@ -49,8 +50,8 @@ pub(crate) struct Publisher {
     floor: Floor,
     /// Confirmed rows that are still in the outbox.
     confirmed: Vec<i64>,
-    /// Rows that can never be published, so that each is reported once.
-    unsendable: HashSet<i64>,
+    /// Rows that can never be published, with why, until the ledger has buried them.
+    unsendable: HashMap<i64, String>,
     /// Claims in a row that found nothing.
     empty: u32,
     /// Calls to the ledger in a row that failed.
@@ -82,7 +83,7 @@ impl Publisher {
             pass: None,
             floor: Floor::default(),
             confirmed: Vec::new(),
-            unsendable: HashSet::new(),
+            unsendable: HashMap::new(),
             empty: 0,
             ledger_failures: 0,
             publish_errors: Limiter::default(),
@@ -128,6 +129,7 @@ impl Publisher {
                     0
                 };
                 self.launch(rows, pass);
+                self.bury().await;
                 if full {
                     return;
                 }
@@ -165,10 +167,11 @@ impl Publisher {
 
     fn launch(&mut self, rows: Vec<OutboxRow>, pass: Pass) {
         for row in rows {
-            if self.flight.holds(row.id) || self.unsendable.contains(&row.id) {
+            if self.flight.holds(row.id) || self.unsendable.contains_key(&row.id) {
                 continue;
             }
-            match message::message(&self.subjects, &row) {
+            let span = message::span(&self.subjects, &row);
+            match message::message(&self.subjects, &row, span.trace().as_ref()) {
                 Ok(message) => {
                     let sent = Sent {
                         id: row.id,
@@ -176,19 +179,46 @@ impl Publisher {
                         pass,
                         floor: self.floor,
                     };
-                    self.flight.launch(&self.js, message, sent);
+                    self.flight.launch(&self.js, message, sent, span);
                 }
-                Err(error) => self.set_aside(row.id, &message::message_id(&row), &error),
+                Err(error) => {
+                    span.fail("unsendable", &error.to_string());
+                    self.set_aside(row.id, &error);
+                }
             }
         }
     }
 
-    /// The row stays in the outbox, where its age shows; this relay leaves it alone.
-    fn set_aside(&mut self, id: i64, dispatch: &str, reason: &dyn std::fmt::Display) {
-        if self.unsendable.insert(id) {
-            self.counters.unsendable.add(1);
+    /// Remembers a row that can never be published until the ledger has buried it.
+    fn set_aside(&mut self, id: i64, reason: &dyn std::fmt::Display) {
+        self.unsendable.entry(id).or_insert_with(|| {
             count_published("error");
-            tracing::error!(row = id, dispatch, %reason, "a dispatch can never be published");
+            tracing::error!(row = id, %reason, "a dispatch can never be published: dead letter");
+            reason.to_string()
+        });
+    }
+
+    /// Makes dead letters of what was set aside; what the ledger does not take now is tried
+    /// again with the next answers.
+    async fn bury(&mut self) {
+        let waiting: Vec<(i64, String)> = self.unsendable.clone().into_iter().collect();
+        for (id, reason) in waiting {
+            match self.store.bury_dispatch(id, &reason).await {
+                Ok(buried) => {
+                    self.unsendable.remove(&id);
+                    if buried {
+                        self.counters.unsendable.add(1);
+                        let reason = [metrics::reason(DeadReason::Undeliverable.as_str())];
+                        metrics::counters().dead_letters.add(1, &reason);
+                    }
+                }
+                Err(error) => {
+                    self.ledger_failed(&error);
+                    if error.is_transient() {
+                        return;
+                    }
+                }
+            }
         }
     }
 
@@ -209,7 +239,7 @@ impl Publisher {
                 }
                 Answer::Unsendable(reason) => {
                     self.flight.release(&[sent.id]);
-                    self.set_aside(sent.id, "", &reason);
+                    self.set_aside(sent.id, &reason);
                 }
                 Answer::NoStream => {
                     self.gate.doubt(&sent.pass);
@@ -266,6 +296,7 @@ impl Publisher {
     /// Deletes what was confirmed and gives back what was not. What the ledger does not take
     /// now is tried again with the next answers; a lost call costs a repeat.
     async fn write_back(&mut self, returned: &[i64]) {
+        self.bury().await;
         if !self.confirmed.is_empty() {
             match self.store.mark_published(&self.confirmed).await {
                 Ok(()) => {

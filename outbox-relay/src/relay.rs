@@ -18,6 +18,7 @@ use crate::gate::Gate;
 use crate::keeper::Keeper;
 use crate::publisher::Publisher;
 use crate::stats::{Counters, Stats};
+use crate::strays::{Place, Strays};
 
 /// How a relay behaves.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -44,6 +45,11 @@ pub struct Options {
     pub check_every: Duration,
     /// Executions dispatched again per second after a loss. Default 500.
     pub redispatch_batch: u32,
+    /// Time between two looks for submitted messages of unknown queues. Default 10 s; jittered.
+    pub strays_every: Duration,
+    /// Age at which such a message becomes a dead letter. Default 10 min: a fleet may be
+    /// deployed after its first client.
+    pub strays_after: Duration,
     /// What this installation chose for its streams.
     pub streams: StreamLimits,
 }
@@ -61,6 +67,8 @@ impl Default for Options {
             declare_every: Duration::from_secs(1),
             check_every: Duration::from_mins(1),
             redispatch_batch: 500,
+            strays_every: Duration::from_secs(10),
+            strays_after: Duration::from_mins(10),
             streams: StreamLimits::default(),
         }
     }
@@ -96,6 +104,10 @@ impl Options {
                 "`declare_every` must be more than 0",
             ),
             (
+                !self.strays_every.is_zero(),
+                "`strays_every` must be more than 0",
+            ),
+            (
                 self.redispatch_batch >= 1,
                 "`redispatch_batch` must be at least 1",
             ),
@@ -113,6 +125,7 @@ pub struct Relay {
     subjects: Subjects,
     keeper: Keeper,
     publisher: Publisher,
+    strays: Strays,
     counters: Arc<Counters>,
     wake: Arc<Notify>,
 }
@@ -142,6 +155,15 @@ impl Relay {
             Arc::clone(&counters),
             Arc::clone(&wake),
         );
+        let strays = Strays {
+            store: Arc::clone(&store),
+            js: js.clone(),
+            subjects: subjects.clone(),
+            options: options.clone(),
+            gate: Arc::clone(&gate),
+            counters: Arc::clone(&counters),
+            place: Place::default(),
+        };
         let publisher = Publisher::new(
             store,
             js,
@@ -156,6 +178,7 @@ impl Relay {
             subjects,
             keeper,
             publisher,
+            strays,
             counters,
             wake,
         })
@@ -180,6 +203,7 @@ impl Relay {
             subjects,
             keeper,
             publisher,
+            strays,
             wake,
             ..
         } = self;
@@ -192,7 +216,8 @@ impl Relay {
         };
         let publishing = publisher.run(stop.clone()).boxed();
         let listening = listen(client, subjects, wake, stop.clone());
-        let (result, (), ()) = tokio::join!(keeping, publishing, listening);
+        let straying = strays.run(stop.clone()).boxed();
+        let (result, (), (), ()) = tokio::join!(keeping, publishing, listening, straying);
         result
     }
 }

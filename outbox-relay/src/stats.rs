@@ -11,8 +11,10 @@ pub struct Stats {
     pub duplicates: u64,
     /// Publishes that were not confirmed: refused for the lane, or unanswered. Each is repeated.
     pub errors: u64,
-    /// Dispatches that can never be published; they stay in the outbox.
+    /// Dispatches that can never be published: dead letters `undeliverable`.
     pub unsendable: u64,
+    /// Submitted messages of unknown queues that became dead letters.
+    pub strays_buried: u64,
     /// Executions dispatched again by this relay after a loss.
     pub redispatched: u64,
     /// Losses of the work stream that this relay recorded.
@@ -30,6 +32,7 @@ pub(crate) struct Counters {
     pub(crate) duplicates: Counter,
     pub(crate) errors: Counter,
     pub(crate) unsendable: Counter,
+    pub(crate) strays_buried: Counter,
     pub(crate) redispatched: Counter,
     pub(crate) work_losses: Counter,
     pub(crate) submit_losses: Counter,
@@ -56,6 +59,7 @@ impl Counters {
             duplicates: self.duplicates.get(),
             errors: self.errors.get(),
             unsendable: self.unsendable.get(),
+            strays_buried: self.strays_buried.get(),
             redispatched: self.redispatched.get(),
             work_losses: self.work_losses.get(),
             submit_losses: self.submit_losses.get(),

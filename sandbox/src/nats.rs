@@ -277,9 +277,7 @@ impl NatsServer {
             .spawn()?;
         Identity::of(process.pid())?.write(&self.store_dir.join(IDENTITY_FILE))?;
         let name = self.name.clone();
-        let ready = process
-            .until_ready(START, async || answers(port, &name).await)
-            .await;
+        let ready = process.until_ready(START, || answers(port, &name)).await;
         ready.map_err(|error| match error {
             Error::Exited { log, .. } if log.contains("address already in use") => {
                 Error::PortTaken { port }

@@ -258,7 +258,7 @@ impl Postgres {
         let mut process = self.command(port).spawn()?;
         let data_dir = self.data_dir.clone();
         let ready = process
-            .until_ready(START, async || accepts(port, &data_dir).await)
+            .until_ready(START, || accepts(port, &data_dir))
             .await;
         ready.map_err(|error| match error {
             Error::Exited { log, .. } if log.contains("Address already in use") => {

@@ -193,10 +193,12 @@ impl Process {
     }
 
     /// Waits until `ready` answers true; fails at once if the child ends before.
-    pub(crate) async fn until_ready(
+    ///
+    /// Not an `AsyncFnMut`: a future with one in it cannot be spawned by callers.
+    pub(crate) async fn until_ready<Fut: Future<Output = bool>>(
         &mut self,
         within: Duration,
-        mut ready: impl AsyncFnMut() -> bool,
+        mut ready: impl FnMut() -> Fut,
     ) -> Result<(), Error> {
         let deadline = Instant::now() + within;
         loop {

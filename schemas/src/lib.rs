@@ -2,15 +2,19 @@
 //!
 //! Everything that two processes must agree on stands here: names and their
 //! alphabet ([`names`]), identities ([`ids`]), states and reasons ([`state`]),
-//! NATS subjects, streams and headers ([`subject`], [`header`]), the dispatch
+//! NATS subjects, streams and headers ([`subject`], [`header`]), idempotency keys
+//! ([`key`]), the dispatch
 //! message ([`wire`]), trace context ([`trace`]) and the limits ([`limits`]).
 //! No I/O, no clock, no domain types: renaming a field of a domain type cannot
 //! change a byte on the wire.
 
+pub mod address;
 pub mod header;
 pub mod ids;
+pub mod key;
 pub mod limits;
 pub mod names;
+pub mod refusals;
 pub mod state;
 pub mod subject;
 pub mod text;

@@ -12,6 +12,13 @@ pub const ERROR_TEXT_MAX: usize = 1024;
 /// Longest idempotency key, in bytes.
 pub const KEY_MAX: usize = 256;
 
+/// Longest description of a schedule, in characters.
+pub const DESCRIPTION_MAX: usize = 1024;
+
+/// Last year of an instant that is asked for: the last one whose RFC 3339 form has four digits,
+/// as headers, the console and both databases write it.
+pub const YEAR_MAX: i32 = 9999;
+
 /// Largest encoded dispatch, in bytes. Checked before decoding.
 pub const DISPATCH_MAX: usize = 16 * 1024;
 

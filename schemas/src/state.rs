@@ -59,8 +59,8 @@ words! {
         Running = "running",
         /// Waits for another attempt from `available_at` on. Moved on like `pending`.
         Retrying = "retrying",
-        /// The worker was lost and the effect must not be repeated blindly. Moved on by
-        /// a late commit of the same claim or by an operator.
+        /// The worker was lost, or its handler did not stop, and the effect must not be
+        /// repeated blindly. Moved on by a late commit of the same claim or by an operator.
         Unknown = "unknown",
         /// Terminal: the handler completed and its result was accepted.
         Succeeded = "succeeded",
@@ -113,6 +113,8 @@ words! {
         NoHandler = "no_handler",
         /// The handler said `Cancel`, or an operator did.
         Cancelled = "cancelled",
+        /// The handler committed in a transaction of its own, and that did not commit.
+        TxNotCommitted = "tx_not_committed",
     }
 }
 
@@ -131,6 +133,59 @@ words! {
         Once = "once",
         /// A one-shot published to the submit subject.
         Submit = "submit",
+        /// An operator's retry of an execution that has ended, or a replay of a dead letter.
+        Retry = "retry",
+    }
+}
+
+words! {
+    /// Why instants of a schedule did not fire.
+    "non-fire reason" NonFireReason {
+        /// Later than the grace, and another instant fired for them.
+        Misfired = "misfired",
+        /// The schedule was paused.
+        Paused = "paused",
+        /// An edit of the timing took effect before they were planned.
+        Edited = "edited",
+    }
+}
+
+words! {
+    /// Why a message or a dispatch can never run.
+    "dead letter reason" DeadReason {
+        /// A `Bw-*` header does not read.
+        BadHeader = "bad_header",
+        /// Its content type is neither JSON nor MessagePack.
+        UnsupportedContentType = "unsupported_content_type",
+        /// Larger than a payload may be.
+        TooLarge = "too_large",
+        /// Its idempotency key is refused.
+        BadKey = "bad_key",
+        /// Older than idempotency keys are kept.
+        Stale = "stale",
+        /// Nobody serves its queue.
+        UnknownQueue = "unknown_queue",
+        /// A dispatch that the broker refuses for its own sake.
+        Undeliverable = "undeliverable",
+    }
+}
+
+words! {
+    /// What a person did about a dead letter.
+    "resolution" Resolution {
+        /// It was run as an execution of its own.
+        Replayed = "replayed",
+        /// It was dropped.
+        Discarded = "discarded",
+    }
+}
+
+words! {
+    /// What a worker understands beyond the first version of its contract. A peer that does
+    /// not announce one is not asked for it.
+    "capability" Capability {
+        /// Looks for requests to cancel what it runs.
+        Cancel = "cancel",
     }
 }
 
@@ -147,7 +202,7 @@ words! {
 }
 
 words! {
-    /// What happens to a running execution whose worker was lost.
+    /// What happens to a running execution whose worker was lost, or whose handler did not stop.
     "on_lost policy" OnLost {
         /// Another attempt, charged. The default: the effect may be repeated.
         Retry = "retry",

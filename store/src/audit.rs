@@ -62,17 +62,20 @@ pub(crate) struct ScheduleHistory {
     pub(crate) id: Uuid,
     /// Its name.
     pub(crate) name: String,
-    /// When it fires.
-    pub(crate) timing: Timing,
+    /// What its timing was: since when (exclusive) and what, oldest first; never empty.
+    pub(crate) timings: Vec<(DateTime<Utc>, Timing)>,
     /// From here on (exclusive) the history is complete.
     pub(crate) history_from: DateTime<Utc>,
     /// Up to here (inclusive) every instant is settled.
     pub(crate) cursor: DateTime<Utc>,
     /// Due instants of its fires of kind cron, every or at (manual ones are not instants).
     pub(crate) fires: Vec<DateTime<Utc>>,
-    /// Recorded ranges without fires: first and last instant (inclusive) and their number.
-    pub(crate) ranges: Vec<(DateTime<Utc>, DateTime<Utc>, u64)>,
+    /// Recorded ranges without fires.
+    pub(crate) ranges: Vec<Range>,
 }
+
+/// First and last instant (inclusive) and their number.
+pub(crate) type Range = (DateTime<Utc>, DateTime<Utc>, u64);
 
 /// Law 2. Looks at instants, fires and ranges; counts are computed, never enumerated, so a
 /// year of seconds costs what one fire costs.
@@ -121,33 +124,94 @@ impl Findings {
     }
 }
 
-fn judge_schedule(schedule: &ScheduleHistory, findings: &mut Findings) {
-    let rows = count(schedule.fires.len()) + count(schedule.ranges.len());
-    let timing = match schedule.timing.evaluate() {
-        Ok(timing) => timing,
-        Err(rejected) => {
-            findings.looked_at += rows;
-            // Without rows nothing was planned by it: its fault is shown, no law is broken.
-            if rows > 0 {
-                findings.add(
-                    schedule,
-                    &format!("its {rows} rows cannot be judged: {rejected}"),
-                );
-            }
-            return;
-        }
-    };
-    let inside = |at: DateTime<Utc>| at > schedule.history_from && at <= schedule.cursor;
-    let just_before = |at: DateTime<Utc>| at - TimeDelta::milliseconds(1);
+/// A span of the history with one timing: `(after, until]`.
+struct Segment {
+    timing: Result<bellwether_time::Timing, bellwether_time::Rejected>,
+    valid_from: DateTime<Utc>,
+    after: DateTime<Utc>,
+    until: DateTime<Utc>,
+    /// Fires and ranges.
+    rows: u64,
+    /// Instants in them.
+    settled: u64,
+}
 
+/// The history cut where the timing changed.
+struct Segments(Vec<Segment>);
+
+impl Segments {
+    fn of(schedule: &ScheduleHistory) -> Self {
+        let (begin, end) = (schedule.history_from, schedule.cursor);
+        let inside = |at: DateTime<Utc>| at.min(end).max(begin);
+        let timings = &schedule.timings;
+        let segments = timings
+            .iter()
+            .enumerate()
+            .map(|(at, (valid_from, timing))| {
+                let next = timings.get(at + 1);
+                Segment {
+                    timing: timing.evaluate(),
+                    valid_from: *valid_from,
+                    // The oldest that is known stands for what was before it.
+                    after: if at == 0 { begin } else { inside(*valid_from) },
+                    until: next.map_or(end, |(valid_from, _)| inside(*valid_from)),
+                    rows: 0,
+                    settled: 0,
+                }
+            });
+        Self(segments.collect())
+    }
+
+    /// The place of the segment that an instant belongs to: the last that began before it.
+    fn place(&self, at: DateTime<Utc>) -> usize {
+        let begun = self.0.partition_point(|segment| segment.valid_from < at);
+        begun.saturating_sub(1)
+    }
+
+    /// The timing that an instant is judged by, which has `instants` in one row there; none for
+    /// a timing that this build refuses.
+    fn settle(&mut self, at: DateTime<Utc>, instants: u64) -> Option<&bellwether_time::Timing> {
+        let place = self.place(at);
+        let segment = self.0.get_mut(place)?;
+        segment.rows += 1;
+        segment.settled += instants;
+        segment.timing.as_ref().ok()
+    }
+}
+
+fn judge_schedule(schedule: &ScheduleHistory, findings: &mut Findings) {
+    let mut segments = Segments::of(schedule);
     let mut ranges = schedule.ranges.clone();
     ranges.sort_unstable();
-    let in_a_range = covered(&ranges);
+    judge_fires(schedule, &ranges, &mut segments, findings);
+    judge_ranges(schedule, &ranges, &mut segments, findings);
+    for segment in &segments.0 {
+        judge_sum(schedule, segment, findings);
+    }
+}
 
+fn just_before(at: DateTime<Utc>) -> DateTime<Utc> {
+    at - TimeDelta::milliseconds(1)
+}
+
+fn inside(schedule: &ScheduleHistory, at: DateTime<Utc>) -> bool {
+    at > schedule.history_from && at <= schedule.cursor
+}
+
+fn judge_fires(
+    schedule: &ScheduleHistory,
+    ranges: &[Range],
+    segments: &mut Segments,
+    findings: &mut Findings,
+) {
+    let in_a_range = covered(ranges);
     for &fire in &schedule.fires {
+        let Some(timing) = segments.settle(fire, 1) else {
+            continue;
+        };
         if timing.next_after(just_before(fire)) != Some(fire) {
             findings.add(schedule, &format!("fire at {fire} is no instant of it"));
-        } else if !inside(fire) {
+        } else if !inside(schedule, fire) {
             findings.add(
                 schedule,
                 &format!("fire at {fire} lies outside its settled history"),
@@ -160,15 +224,32 @@ fn judge_schedule(schedule: &ScheduleHistory, findings: &mut Findings) {
             );
         }
     }
+}
+
+fn judge_ranges(
+    schedule: &ScheduleHistory,
+    ranges: &[Range],
+    segments: &mut Segments,
+    findings: &mut Findings,
+) {
     for (at, &(from, until, recorded)) in ranges.iter().enumerate() {
+        let whole = segments.place(from) == segments.place(until);
+        let Some(timing) = segments.settle(from, recorded) else {
+            continue;
+        };
         let counted = timing.count(just_before(from), until);
-        if counted != recorded {
+        if !whole {
+            findings.add(
+                schedule,
+                &format!("range {from} to {until} reaches over a change of its timing"),
+            );
+        } else if counted != recorded {
             findings.add(
                 schedule,
                 &format!("range {from} to {until} says {recorded} instants and has {counted}"),
             );
         }
-        if !inside(from) || !inside(until) {
+        if !inside(schedule, from) || !inside(schedule, until) {
             findings.add(
                 schedule,
                 &format!("range {from} to {until} lies outside its settled history"),
@@ -181,23 +262,47 @@ fn judge_schedule(schedule: &ScheduleHistory, findings: &mut Findings) {
             );
         }
     }
-    let expected = timing.count(schedule.history_from, schedule.cursor);
-    let settled = count(schedule.fires.len()) + ranges.iter().map(|range| range.2).sum::<u64>();
-    findings.looked_at += expected.max(rows);
-    if expected != settled {
-        findings.add(
-            schedule,
-            &format!(
-                "{expected} instants in ({}, {}], but {settled} in fires and ranges",
-                schedule.history_from, schedule.cursor
-            ),
-        );
+}
+
+/// Every instant of a segment is settled. Its rows have been counted before.
+fn judge_sum(schedule: &ScheduleHistory, segment: &Segment, findings: &mut Findings) {
+    let Segment {
+        after,
+        until,
+        rows,
+        settled,
+        ..
+    } = *segment;
+    match &segment.timing {
+        Ok(timing) => {
+            let expected = timing.count(after, until);
+            findings.looked_at += expected.max(rows);
+            if expected != settled {
+                findings.add(
+                    schedule,
+                    &format!(
+                        "{expected} instants in ({after}, {until}], but {settled} in fires and \
+                         ranges"
+                    ),
+                );
+            }
+        }
+        Err(rejected) => {
+            findings.looked_at += rows;
+            // Without rows nothing was planned by it: its fault is shown, no law is broken.
+            if rows > 0 {
+                findings.add(
+                    schedule,
+                    &format!("its {rows} rows after {after} cannot be judged: {rejected}"),
+                );
+            }
+        }
     }
 }
 
 /// Whether an instant lies in one of the ranges, which are sorted; those that break the law may
 /// overlap.
-fn covered(ranges: &[(DateTime<Utc>, DateTime<Utc>, u64)]) -> impl Fn(DateTime<Utc>) -> bool {
+fn covered(ranges: &[Range]) -> impl Fn(DateTime<Utc>) -> bool {
     let latest_ends: Vec<DateTime<Utc>> = ranges
         .iter()
         .scan(DateTime::<Utc>::MIN_UTC, |latest, range| {
@@ -211,10 +316,6 @@ fn covered(ranges: &[(DateTime<Utc>, DateTime<Utc>, u64)]) -> impl Fn(DateTime<U
     }
 }
 
-fn count(len: usize) -> u64 {
-    u64::try_from(len).unwrap_or(u64::MAX)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -223,14 +324,18 @@ mod tests {
         DateTime::from_timestamp(1_750_000_000 + seconds, 0).unwrap_or_default()
     }
 
+    fn every(seconds: i64) -> Timing {
+        Timing::Every {
+            period_ms: seconds * 1_000,
+            anchor: Some(at(0)),
+        }
+    }
+
     fn every_second() -> ScheduleHistory {
         ScheduleHistory {
             id: Uuid::from_u128(7),
             name: "tick".to_owned(),
-            timing: Timing::Every {
-                period_ms: 1_000,
-                anchor: Some(at(0)),
-            },
+            timings: vec![(at(0), every(1))],
             history_from: at(0),
             cursor: at(10),
             fires: (6..=10).map(at).collect(),
@@ -284,6 +389,81 @@ mod tests {
                 "{report:?}"
             );
             assert!(report.examples[0].contains("tick"), "{report:?}");
+        }
+    }
+    /// Every second, paused after 2, resumed at 5; from the middle of 7 on every two seconds,
+    /// with the last second before that edited over.
+    fn edited() -> ScheduleHistory {
+        let edit = at(7) + TimeDelta::milliseconds(500);
+        ScheduleHistory {
+            timings: vec![(at(0), every(1)), (edit, every(2))],
+            cursor: at(13),
+            fires: [1, 2, 6, 8, 10, 12].map(at).to_vec(),
+            ranges: vec![(at(3), at(5), 3), (at(7), at(7), 1)],
+            ..every_second()
+        }
+    }
+
+    #[test]
+    fn each_segment_is_judged_by_its_own_timing() {
+        let mut twice = edited();
+        // Another edit in the same millisecond: what it replaced was valid for nothing.
+        twice.timings.insert(1, (twice.timings[1].0, every(60)));
+        // The history before 5 was given up.
+        let mut shortened = edited();
+        shortened.history_from = at(5);
+        shortened.fires.drain(..2);
+        shortened.ranges.remove(0);
+        let mut only_the_new = edited();
+        only_the_new.history_from = at(9);
+        only_the_new.fires = [10, 12].map(at).to_vec();
+        only_the_new.ranges.clear();
+        for (history, looked_at) in [
+            (edited(), 10),
+            (twice, 10),
+            (shortened, 5),
+            (only_the_new, 2),
+        ] {
+            let report = law_two(&[history]);
+            assert_eq!(
+                (report.looked_at, report.violations),
+                (looked_at, 0),
+                "{report:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn law_two_names_what_an_edit_lost_or_left_running() {
+        type Break = fn(&mut ScheduleHistory);
+        let breaks: [(&str, Break); 5] = [
+            ("is no instant", |schedule| schedule.fires[3] = at(9)),
+            ("7 instants in", |schedule| {
+                schedule.ranges.pop();
+            }),
+            ("reaches over a change", |schedule| {
+                schedule.fires.retain(|fire| *fire != at(8));
+                schedule.ranges[1] = (at(7), at(8), 2);
+            }),
+            ("but 4 in fires", |schedule| {
+                schedule.ranges.remove(0);
+            }),
+            // A timing that no build can judge, and fires that were planned by it.
+            ("its 3 rows after", |schedule| {
+                schedule.timings[1].1 = Timing::Cron {
+                    expr: "never".to_owned(),
+                    zone: "UTC".to_owned(),
+                };
+            }),
+        ];
+        for (text, break_it) in breaks {
+            let mut schedule = edited();
+            break_it(&mut schedule);
+            let report = law_two(&[schedule]);
+            assert!(
+                report.examples.iter().any(|example| example.contains(text)),
+                "{text}: {report:?}"
+            );
         }
     }
 }

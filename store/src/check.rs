@@ -2,11 +2,14 @@
 
 use std::time::Duration;
 
-use bellwether_schemas::limits::{KEY_MAX, OUTPUT_MAX, PAYLOAD_MAX, SHARD_TOTAL_MAX};
+use bellwether_schemas::limits::{
+    DESCRIPTION_MAX, KEY_MAX, OUTPUT_MAX, PAYLOAD_MAX, SHARD_TOTAL_MAX, YEAR_MAX,
+};
 use bellwether_schemas::{header, names};
+use chrono::{DateTime, Datelike, Utc};
 
 use crate::executions::{Commit, NewExecution, Outcome, SubmitAsk};
-use crate::schedules::{NewSchedule, Policy, Timing};
+use crate::schedules::{NewSchedule, Policy, ScheduleChange, Timing};
 use crate::{Error, ErrorKind, Payload, Result};
 
 /// Shortest timeout or start deadline of a policy.
@@ -44,6 +47,7 @@ pub(crate) fn schedule(new: &NewSchedule) -> Result<()> {
     name("schedule", &new.name)?;
     name("job", &new.job)?;
     name("queue", &new.queue)?;
+    description(OP, &new.description)?;
     payload(OP, &new.payload)?;
     policy(OP, &new.policy)?;
     if new.shard_total == 0 || new.shard_total > SHARD_TOTAL_MAX {
@@ -61,6 +65,11 @@ pub(crate) fn schedule(new: &NewSchedule) -> Result<()> {
             format!("a grace of {:?} is refused: use less", new.grace),
         ));
     }
+    match new.timing {
+        Timing::At { at } => instant(OP, at)?,
+        Timing::Every { anchor, .. } => anchor.map_or(Ok(()), |at| instant(OP, at))?,
+        Timing::Cron { .. } => {}
+    }
     let timing = new
         .timing
         .evaluate()
@@ -76,6 +85,56 @@ pub(crate) fn schedule(new: &NewSchedule) -> Result<()> {
     Ok(())
 }
 
+/// A change of a schedule. Where it only pauses or resumes, the definition is the row's own,
+/// which a build that refuses it must still be able to pause.
+pub(crate) fn change(change: &ScheduleChange) -> Result<()> {
+    const OP: &str = "change a schedule";
+    if change.author.is_some() {
+        schedule(&change.definition)?;
+    }
+    if let Timing::Every { anchor: None, .. } = change.definition.timing {
+        return Err(invalid(OP, "an interval without an anchor is refused"));
+    }
+    match &change.settled {
+        None if change.timing_changed => Err(invalid(
+            OP,
+            "another timing without a settled cursor is refused",
+        )),
+        Some(settled) if settled.cursor < change.cursor => Err(invalid(
+            OP,
+            format!(
+                "a cursor at {} is refused: the schedule is settled up to {}",
+                settled.cursor, change.cursor
+            ),
+        )),
+        _ => Ok(()),
+    }
+}
+
+/// An instant that headers, the console and both databases can write.
+fn instant(op: &'static str, at: DateTime<Utc>) -> Result<()> {
+    if (1970..=YEAR_MAX).contains(&at.year()) {
+        return Ok(());
+    }
+    Err(invalid(
+        op,
+        format!(
+            "an instant in the year {} is refused: use one of the years 1970 to {YEAR_MAX}",
+            at.year()
+        ),
+    ))
+}
+
+fn description(op: &'static str, text: &str) -> Result<()> {
+    if text.contains('\0') || text.chars().count() > DESCRIPTION_MAX {
+        return Err(invalid(
+            op,
+            format!("the description is refused: use at most {DESCRIPTION_MAX} characters, no NUL"),
+        ));
+    }
+    Ok(())
+}
+
 /// A one-shot for the outbox path.
 pub(crate) fn one_shot(new: &NewExecution) -> Result<()> {
     const OP: &str = "check a one-shot";
@@ -83,6 +142,7 @@ pub(crate) fn one_shot(new: &NewExecution) -> Result<()> {
     name("queue", &new.queue)?;
     payload(OP, &new.payload)?;
     policy(OP, &new.policy)?;
+    new.run_at.map_or(Ok(()), |at| instant(OP, at))?;
     new.key
         .as_deref()
         .map_or(Ok(()), |key| self::key(OP, key))?;
@@ -104,6 +164,14 @@ pub(crate) fn submitted(ask: &SubmitAsk) -> Result<()> {
     payload(OP, &ask.payload)?;
     policy(OP, &ask.policy)?;
     key(OP, &ask.key)
+}
+
+/// The content type that `given` means, parameters aside; none = the ledger takes no such body.
+pub(crate) fn content_type(given: &str) -> Option<&'static str> {
+    let essence = given.split(';').next().unwrap_or_default().trim();
+    [header::JSON, header::MSGPACK]
+        .into_iter()
+        .find(|known| essence.eq_ignore_ascii_case(known))
 }
 
 /// A result: its output is bounded by the worker before it comes here.
@@ -174,4 +242,36 @@ fn policy(op: &'static str, policy: &Policy) -> Result<()> {
         ));
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn instants_beyond_the_calendar_are_refused() {
+        for (at, fine) in [
+            ("9999-12-31T23:59:59Z", true),
+            ("1970-01-01T00:00:00Z", true),
+            ("+10000-01-01T00:00:00Z", false),
+            ("1969-12-31T23:59:59Z", false),
+        ] {
+            let at: DateTime<Utc> = at.parse().unwrap();
+            let mut new = NewExecution::new("pay", Payload::json("1"));
+            new.run_at = Some(at);
+            let once = NewSchedule::new("once", Timing::At { at });
+            let anchored = Timing::Every {
+                period_ms: 1_000,
+                anchor: Some(at),
+            };
+            let answers = [
+                one_shot(&new),
+                schedule(&once),
+                schedule(&NewSchedule::new("every", anchored)),
+            ];
+            for answer in answers {
+                assert_eq!(answer.is_ok(), fine, "{at}: {answer:?}");
+            }
+        }
+    }
 }

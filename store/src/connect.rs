@@ -1,13 +1,16 @@
 //! From a database URL to a ledger.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::migrate::Migrated;
+use bellwether_schemas::address::masked;
+
+use crate::migrate::{Migrated, Validated};
 use crate::{Backend, Error, ErrorKind, Result, Store};
 
 /// How to reach the database.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct Options {
     /// `postgres://user@host/db` or `sqlite:path/to/file.db`.
     pub url: String,
@@ -23,6 +26,20 @@ pub struct Options {
     pub application_name: String,
 }
 
+impl std::fmt::Debug for Options {
+    /// Without the secrets of the URL.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Options")
+            .field("url", &masked(&self.url))
+            .field("schema", &self.schema)
+            .field("connections_max", &self.connections_max)
+            .field("statement_timeout", &self.statement_timeout)
+            .field("lock_timeout", &self.lock_timeout)
+            .field("application_name", &self.application_name)
+            .finish()
+    }
+}
+
 impl Options {
     /// Defaults for `url`.
     pub fn new(url: impl Into<String>) -> Self {
@@ -33,6 +50,18 @@ impl Options {
             statement_timeout: Duration::from_secs(10),
             lock_timeout: Duration::from_secs(5),
             application_name: "bellwether".to_owned(),
+        }
+    }
+
+    /// The file of a SQLite ledger, whether or not it is there; none = on Postgres.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Invalid`]: the URL names no database.
+    pub fn file(&self) -> Result<Option<PathBuf>> {
+        match self.backend()? {
+            Backend::Postgres => Ok(None),
+            Backend::Sqlite => crate::sqlite::path(self).map(Some),
         }
     }
 
@@ -69,5 +98,14 @@ pub async fn migrate(options: &Options) -> Result<Migrated> {
     match options.backend()? {
         Backend::Postgres => crate::postgres::migrate(options, crate::migrate::POSTGRES).await,
         Backend::Sqlite => crate::sqlite::migrate(options, crate::migrate::SQLITE).await,
+    }
+}
+
+/// Reads the schema's version and changes nothing: no schema, table or file is made. A database
+/// without a ledger has version 0; so has a SQLite file that is not there.
+pub async fn validate(options: &Options) -> Result<Validated> {
+    match options.backend()? {
+        Backend::Postgres => crate::postgres::validate(options, crate::migrate::POSTGRES).await,
+        Backend::Sqlite => crate::sqlite::validate(options, crate::migrate::SQLITE).await,
     }
 }

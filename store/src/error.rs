@@ -15,6 +15,8 @@ pub enum ErrorKind {
     Schema,
     /// The input was refused; repeating it cannot help.
     Invalid,
+    /// The database refuses the user, the password or a right that is missing.
+    Denied,
     /// A row holds what no version of this program writes.
     Corrupt,
 }

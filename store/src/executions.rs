@@ -235,7 +235,7 @@ pub enum Outcome {
     Cancel(String),
     /// `failed(rejected)`.
     Fail(String),
-    /// `retrying` after the delay, or `failed` when no attempt is left.
+    /// `retrying` after the delay, or `failed` when no attempt is left; see also `stopped`.
     Retry {
         /// `error`, `timeout`, `panic` or `bad_payload`.
         reason: Reason,
@@ -243,6 +243,10 @@ pub enum Outcome {
         error: String,
         /// Chosen by the retry policy.
         delay: Duration,
+        /// Whether the handler has returned. If not, nobody knows what it does from here on:
+        /// where it must not be repeated blindly (`on_lost` is `unknown`), the execution becomes
+        /// `unknown`, also with a cancel requested or without an attempt left.
+        stopped: bool,
     },
     /// `retrying`, due now, the charge given back.
     Release,
@@ -259,6 +263,11 @@ impl Outcome {
             Self::Retry { .. } => "retry",
             Self::Release => "release",
         }
+    }
+
+    /// False where the handler may still be at work.
+    pub const fn stopped(&self) -> bool {
+        !matches!(self, Self::Retry { stopped: false, .. })
     }
 }
 
@@ -321,26 +330,64 @@ pub trait Executions {
     /// doubling to 60 s, `last_refusal = no_handler`, no charge.
     async fn defer(&self, deferrals: &[Deferral]) -> Result<()>;
 
-    /// Records a message that can never run, before it is acked. A repeat changes nothing.
-    async fn record_dead_letter(&self, letter: &DeadLetter) -> Result<()>;
-
     /// Commits a batch of results under their fences. Answers stand in the order of `commits`.
     async fn commit(&self, commits: &[Commit]) -> Result<Vec<Committed>>;
+
+    /// Requests that executions stop. What waits or is `unknown` ends at once; what runs is told
+    /// by its worker ([`crate::sessions::Sessions::cancel_hints`]). A repeat answers how it stands then.
+    /// Answers stand in the order of `ids`. One that stays locked by others fails the call
+    /// ([`crate::ErrorKind::Conflict`], which names it) once all others have their requests, or a
+    /// few more were found locked: ask again.
+    async fn request_cancel(&self, ids: &[Uuid]) -> Result<Vec<CancelRequested>>;
+
+    /// Repeats an execution that has ended without success: a new fire (trigger `retry`) of
+    /// the same shard with a whole budget, `retry_of` and the same operation id, dispatched. No
+    /// two retries of one operation run at once. `fire_id` is fresh; a repeat with the same one
+    /// changes nothing and answers the same.
+    async fn retry_execution(
+        &self,
+        id: Uuid,
+        fire_id: Uuid,
+        trace: Option<&TraceContext>,
+    ) -> Result<Retried>;
 }
 
-/// A submitted message that can never run.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct DeadLetter {
-    /// The job its subject names.
-    pub job: String,
-    /// The queue its subject names.
-    pub queue: String,
-    /// Its idempotency key.
-    pub key: String,
-    /// Stable code: `bad_header`, `unsupported_content_type`, `too_large`, `bad_key`, `stale`.
-    pub reason: &'static str,
-    /// What was wrong, for people.
-    pub detail: String,
-    /// Its body.
-    pub payload: Vec<u8>,
+/// How a request to cancel ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CancelRequested {
+    /// It waited, or was `unknown`, and is `cancelled` now. What became of an `unknown` one stays
+    /// so: a result that its worker still sends is fenced and kept for audit.
+    Cancelled,
+    /// It runs: the request is recorded.
+    Requested {
+        /// Its state: `running`.
+        state: State,
+        /// Whether its worker looks for such requests. If not, it ends at its deadline.
+        told: bool,
+    },
+    /// It had ended before.
+    Ended(State),
+    /// No such execution.
+    NotFound,
+}
+
+/// How an operator's retry ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Retried {
+    /// A new execution, dispatched.
+    Retried {
+        /// It.
+        execution_id: Uuid,
+    },
+    /// It has not ended, or it succeeded: nothing to repeat.
+    Refused(State),
+    /// A retry of it, or of one of its retries, has not ended or has succeeded.
+    AlreadyRetried {
+        /// That retry.
+        execution_id: Uuid,
+        /// Where it stands.
+        state: State,
+    },
+    /// No such execution.
+    NotFound,
 }

@@ -18,6 +18,8 @@ pub struct ExecutionFilter {
     pub queue: Option<String>,
     /// Only this fire.
     pub fire_id: Option<Uuid>,
+    /// Only those of whose operation no retry goes on or has succeeded.
+    pub unrepeated: bool,
     /// At most this many, newest id first.
     pub limit: u32,
 }
@@ -93,6 +95,47 @@ pub struct ExecutionView {
     pub error: Option<String>,
     /// Its trace.
     pub traceparent: Option<String>,
+    /// The execution that it repeats by an operator's wish.
+    pub retry_of: Option<Uuid>,
+    /// The success came before its worker obeyed a request to cancel.
+    pub cancel_lost: bool,
+}
+
+/// A queue as people see it.
+#[derive(Debug, Clone, Serialize)]
+pub struct QueueView {
+    /// The queue.
+    pub name: String,
+    /// When it was added.
+    pub created_at: DateTime<Utc>,
+    /// Executions that wait for their first claim.
+    pub pending: u64,
+    /// Executions that wait for another attempt.
+    pub retrying: u64,
+    /// Executions that run.
+    pub running: u64,
+    /// Dispatches that the broker has not confirmed.
+    pub outbox: u64,
+    /// Live workers that serve it.
+    pub workers: u64,
+    /// Executions that wait because no worker that saw them has a handler for their job.
+    pub without_handler: u64,
+    /// Since when the oldest execution that waits and is due has been due; that it was put off
+    /// or is tried again changes nothing.
+    pub oldest_due_at: Option<DateTime<Utc>>,
+}
+
+/// How the execution of a claim stands, for a worker that committed in a transaction of its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ClaimState {
+    /// The claim's result is in the ledger.
+    Ended(State),
+    /// It still runs under this claim.
+    Running,
+    /// Another claim or the sweep took it. In `unknown` a late commit of it is still accepted.
+    Fenced(State),
+    /// No such execution.
+    Gone,
 }
 
 /// An attempt that a later one superseded.
@@ -138,6 +181,9 @@ pub struct ExecutionStory {
     pub fenced: Vec<FencedView>,
     /// The accepted output.
     pub output: Option<Payload>,
+    /// Another execution that repeats the same operation by an operator's wish and has not
+    /// ended, or has succeeded: this one is not retried once more.
+    pub retried_as: Option<Uuid>,
 }
 
 /// An execution's end, as a waiter sees it.
@@ -235,4 +281,10 @@ pub trait Inspect {
 
     /// Executions per state: `(state, count)` of those that exist.
     async fn state_counts(&self) -> Result<Vec<(State, u64)>>;
+
+    /// All queues, by name.
+    async fn queue_views(&self) -> Result<Vec<QueueView>>;
+
+    /// How the execution of a claim stands.
+    async fn claim_state(&self, execution_id: Uuid, claim_id: Uuid) -> Result<ClaimState>;
 }

@@ -17,6 +17,9 @@
 pub mod audit;
 mod check;
 mod connect;
+pub mod dead;
+pub mod definition;
+pub mod edit;
 mod error;
 pub mod executions;
 pub mod inspect;
@@ -30,10 +33,13 @@ pub mod sessions;
 pub mod sqlite;
 pub mod streams;
 pub mod sweeps;
+mod transaction;
 
 pub use check::{ATTEMPTS_MAX, POLICY_MAX, POLICY_MIN};
-pub use connect::{Options, connect, migrate};
+pub use connect::{Options, connect, migrate, validate};
 pub use error::{Error, ErrorKind, Result};
+pub use migrate::{Validated, script};
+pub use transaction::{Transaction, commit_in, enqueue_in};
 
 use bellwether_schemas::names::NameError;
 use chrono::{DateTime, Utc};
@@ -78,6 +84,7 @@ pub trait Store:
     + schedules::Schedules
     + planning::Planning
     + executions::Executions
+    + dead::DeadLetters
     + outbox::Outbox
     + streams::Streams
     + sessions::Sessions

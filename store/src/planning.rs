@@ -89,7 +89,8 @@ pub struct Planned {
 /// Planning.
 #[async_trait::async_trait]
 pub trait Planning {
-    /// At most `limit` schedules to look at.
+    /// At most `limit` schedules to look at. One whose row cannot be read gets a fault: it is
+    /// taken out of planning and stops no other.
     async fn due_schedules(&self, limit: u32) -> Result<Due>;
 
     /// Moves cursors by compare-and-set inside the term and inserts what follows, in one

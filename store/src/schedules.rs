@@ -2,15 +2,16 @@
 
 use std::time::Duration;
 
-use bellwether_schemas::state::{OnLost, Priority};
+use bellwether_schemas::state::{NonFireReason, OnLost, Priority};
 use chrono::{DateTime, Utc};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
+use crate::planning::MissedRange;
 use crate::{Payload, Result};
 
 /// When a schedule fires, as stored. `bellwether-time` evaluates it.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum Timing {
     /// A cron expression in a zone.
@@ -110,6 +111,9 @@ impl Origin {
 pub struct NewSchedule {
     /// Unique among live schedules.
     pub name: String,
+    /// What it is for, in the words of whoever defined it; at most
+    /// `limits::DESCRIPTION_MAX` characters. Default empty.
+    pub description: String,
     /// The job it fires.
     pub job: String,
     /// The queue its executions go to.
@@ -138,6 +142,7 @@ impl NewSchedule {
         Self {
             job: name.clone(),
             name,
+            description: String::new(),
             queue: bellwether_schemas::subject::DEFAULT_QUEUE.to_owned(),
             priority: Priority::Normal,
             timing,
@@ -157,6 +162,8 @@ pub struct Schedule {
     pub id: Uuid,
     /// Unique among live schedules.
     pub name: String,
+    /// What it is for.
+    pub description: String,
     /// The job it fires.
     pub job: String,
     /// The queue its executions go to.
@@ -173,6 +180,10 @@ pub struct Schedule {
     pub grace: Duration,
     /// Who defined it.
     pub origin: Origin,
+    /// Hash of the definition from code that it follows.
+    pub code_hash: Option<String>,
+    /// When an operator edited a schedule; above what the code says until it is reset.
+    pub edited_at: Option<DateTime<Utc>>,
     /// Whether it fires.
     pub enabled: bool,
     /// Rises with each edit.
@@ -209,17 +220,180 @@ pub enum Removed {
     NotFound,
 }
 
+/// A live schedule with what an edit needs to know.
+#[derive(Debug, Clone)]
+pub struct FoundSchedule {
+    /// The row.
+    pub schedule: Schedule,
+    /// What its fires hand to the handler.
+    pub payload: Payload,
+    /// The timing that its instants are judged by: the one last written by an edit, whatever
+    /// a hand has written into the row since.
+    pub recorded: Timing,
+    /// The ledger's clock.
+    pub now: DateTime<Utc>,
+}
+
+/// A change of a live schedule, made by compare-and-set.
+#[derive(Debug, Clone)]
+pub struct ScheduleChange {
+    /// The schedule.
+    pub id: Uuid,
+    /// Its version when it was read.
+    pub version: i64,
+    /// Its cursor when it was read.
+    pub cursor: DateTime<Utc>,
+    /// What it shall be; the name is the row's own. The anchor of an interval is present.
+    pub definition: NewSchedule,
+    /// Whether it fires.
+    pub enabled: bool,
+    /// Whose words these are; none = only `enabled` changes.
+    pub author: Option<Author>,
+    /// Present where the cursor moves: an edit of the timing, and a resumption. The next
+    /// instant is computed anew, an end or a fault is over.
+    pub settled: Option<Settled>,
+    /// Whether the timing differs: it is written to the history of timings, valid from
+    /// `settled`.
+    pub timing_changed: bool,
+}
+
+/// Who changes a definition.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Author {
+    /// An operator: stands above the code until it is reset.
+    Operator,
+    /// A definition from code, by its hash; an operator's edit is over.
+    Code {
+        /// [`crate::definition::Definition::hash`].
+        hash: String,
+    },
+}
+
+impl Author {
+    /// `operator` or `code`.
+    pub const fn as_str(&self) -> &'static str {
+        match self {
+            Self::Operator => "operator",
+            Self::Code { .. } => "code",
+        }
+    }
+
+    /// The hash of the definition from code.
+    pub(crate) fn hash(&self) -> Option<&str> {
+        match self {
+            Self::Operator => None,
+            Self::Code { hash } => Some(hash),
+        }
+    }
+}
+
+/// Where a change leaves the cursor, and what did not fire before it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Settled {
+    /// The new cursor: the ledger's now when the schedule was read.
+    pub cursor: DateTime<Utc>,
+    /// The instants between the old cursor and the new one.
+    pub skipped: Option<(NonFireReason, MissedRange)>,
+}
+
+/// How a change ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Changed {
+    /// Done; the version is this now.
+    Done(i64),
+    /// Version or cursor are others now, the schedule is gone, or the ledger's clock was set back
+    /// behind the new cursor: read it again.
+    Stale,
+}
+
+/// A definition from code that the ledger knows.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct KnownDefinition {
+    /// The schedule's name.
+    pub name: String,
+    /// The definition's hash.
+    pub hash: String,
+    /// The definition: JSON of [`crate::definition::Definition`].
+    pub body: String,
+    /// When the ledger saw it first.
+    pub first_seen_at: DateTime<Utc>,
+    /// A live session reports it.
+    pub live: bool,
+    /// A session has reported it, or it was noted, within the last minute.
+    pub recent: bool,
+    /// No schedule of its name is left, and the last one was ended because no worker defined it,
+    /// not by an operator.
+    pub retired: bool,
+}
+
+/// The columns of a timing in a row.
+#[derive(Debug)]
+pub(crate) struct TimingColumns {
+    pub(crate) kind: &'static str,
+    pub(crate) expr: &'static str,
+    pub(crate) zone: &'static str,
+    pub(crate) period_ms: &'static str,
+    pub(crate) anchor: &'static str,
+    pub(crate) at: &'static str,
+}
+
+/// A row's own timing.
+pub(crate) const TIMING: TimingColumns = TimingColumns {
+    kind: "kind",
+    expr: "expr",
+    zone: "zone",
+    period_ms: "period_ms",
+    anchor: "anchor",
+    at: "at",
+};
+
+/// [`FoundSchedule::recorded`]; null where no history of timings exists.
+pub(crate) const RECORDED: TimingColumns = TimingColumns {
+    kind: "recorded_kind",
+    expr: "recorded_expr",
+    zone: "recorded_zone",
+    period_ms: "recorded_period_ms",
+    anchor: "recorded_anchor",
+    at: "recorded_at",
+};
+
+/// What is said of a schedule whose row cannot be read, as its fault and elsewhere.
+pub(crate) fn unreadable(why: &impl std::fmt::Display) -> String {
+    format!(
+        "its row cannot be read ({why}): mend the row and set its fault to null, or remove the \
+         schedule"
+    )
+}
+
 /// Registration of schedules.
 #[async_trait::async_trait]
 pub trait Schedules {
     /// Inserts the schedule unless a live one has its name, and its queue if unknown.
     /// Refuses names, shard counts and payloads out of bounds and expressions that
     /// `bellwether-time` refuses ([`crate::ErrorKind::Invalid`]).
+    /// One of origin `code` follows the definition whose hash `new` has.
     async fn register_schedule(&self, new: &NewSchedule) -> Result<Registered>;
 
     /// Ends a schedule by name.
     async fn remove_schedule(&self, name: &str) -> Result<Removed>;
 
-    /// All live schedules, by name.
+    /// All live schedules, by name. One whose row cannot be read is left out with a warning that
+    /// names it.
     async fn schedules(&self) -> Result<Vec<Schedule>>;
+
+    /// The live schedules of these names, by name. One whose row cannot be read is answered by
+    /// an error of its own ([`crate::ErrorKind::Corrupt`]).
+    async fn find_schedules(&self, names: &[String]) -> Result<Vec<Result<FoundSchedule>>>;
+
+    /// Changes a live schedule by compare-and-set on its version and cursor. The version
+    /// rises; its queue is added if unknown. Refuses what [`Self::register_schedule`] refuses,
+    /// and a cursor behind the row's.
+    /// [`crate::edit`] builds the changes.
+    async fn change_schedule(&self, change: &ScheduleChange) -> Result<Changed>;
+
+    /// Remembers definitions from code as noted now; the time of the first note stays.
+    async fn note_definitions(&self, definitions: &[crate::definition::Definition]) -> Result<()>;
+
+    /// All known definitions of these names.
+    async fn definitions(&self, names: &[String]) -> Result<Vec<KnownDefinition>>;
 }

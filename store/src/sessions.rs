@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use bellwether_schemas::state::Capability;
 use uuid::Uuid;
 
 use crate::Result;
@@ -23,6 +24,10 @@ pub struct NewSession {
     pub queues: Vec<String>,
     /// Jobs it has handlers for.
     pub jobs: Vec<String>,
+    /// The schedules that its code defines: name and hash of the definition.
+    pub definitions: Vec<(String, String)>,
+    /// What it understands beyond the first version.
+    pub capabilities: Vec<Capability>,
     /// Handlers that may run at once.
     pub max_concurrent: u32,
     /// Lease time from the database's now.
@@ -77,4 +82,7 @@ pub trait Sessions {
 
     /// What the ledger says this session runs.
     async fn running_of(&self, id: Uuid) -> Result<Vec<RunningRow>>;
+
+    /// The claims of this session's running rows for which a cancel was requested.
+    async fn cancel_hints(&self, id: Uuid) -> Result<Vec<Uuid>>;
 }

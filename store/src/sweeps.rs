@@ -28,6 +28,10 @@ pub struct Recovered {
     pub state: State,
 }
 
+/// How long the reports of a session that has ended are kept at least: they count as recent for a
+/// minute ([`crate::schedules::KnownDefinition::recent`]).
+pub(crate) const REPORTS_KEPT: Duration = Duration::from_mins(1);
+
 /// Sweeps. Every method handles at most `limit` rows.
 #[async_trait::async_trait]
 pub trait Sweeps {
@@ -54,6 +58,12 @@ pub trait Sweeps {
 
     /// Keys whose execution ended longer than `retention` ago: forgotten.
     async fn forget_keys(&self, retention: Duration, limit: u32) -> Result<u64>;
+
+    /// Schedules from code that the whole fleet has stopped to define become tombstones: no
+    /// session has reported the name for `after` while one that serves the schedule's queue
+    /// was live all that time. What an operator edited or paused stays. Answers the names.
+    /// The reports of sessions that ended longer than `after` ago are forgotten.
+    async fn retire_definitions(&self, after: Duration, limit: u32) -> Result<Vec<String>>;
 
     /// Records that clocks moved apart.
     async fn record_clock_anomaly(&self, seen_by: &str, detail: &str) -> Result<()>;

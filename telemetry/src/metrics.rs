@@ -33,6 +33,9 @@ pub struct Counters {
     pub attempts: Counter<u64>,
     /// `bellwether.commit.rejected`: results refused by the fence. Label: `job`.
     pub commit_rejected: Counter<u64>,
+    /// `bellwether.attempts.contradicted`: handlers that did not succeed after their own
+    /// transaction had committed. Label: `job`.
+    pub contradicted: Counter<u64>,
     /// `bellwether.dead_letters`: messages that can never run. Label: `reason`.
     pub dead_letters: Counter<u64>,
 }
@@ -70,6 +73,11 @@ pub fn counters() -> &'static Counters {
                 "bellwether.commit.rejected",
                 "{commit}",
                 "Results refused by the fence",
+            ),
+            contradicted: counter(
+                "bellwether.attempts.contradicted",
+                "{attempt}",
+                "Handlers that did not succeed after their own transaction had committed",
             ),
             dead_letters: counter(
                 "bellwether.dead_letters",

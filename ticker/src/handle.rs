@@ -126,6 +126,8 @@ stats! {
     unknown_escalated,
     /// Idempotency keys forgotten.
     keys_forgotten,
+    /// Schedules ended because no code defines them any more.
+    definitions_retired,
     /// Breaks of the view of the ledger, the start apart.
     view_breaks,
     /// Clock anomalies seen.

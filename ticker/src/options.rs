@@ -20,7 +20,7 @@ pub struct Options {
 
     /// Length of a term from its last renewal, by the ledger's clock. Also how long planning
     /// rests after a clock anomaly. A dead leader is replaced after at most this plus
-    /// `standby_poll`. Default 9 s.
+    /// `standby_poll`. 1 s to 1 h; default 9 s.
     pub lease: Duration,
 
     /// From the start of a good renewal to the next one. Default 3 s.
@@ -36,7 +36,8 @@ pub struct Options {
     /// How often a standby bids (±10 %). Default 1 s.
     pub standby_poll: Duration,
 
-    /// How often each sweep looks (±10 %). A sweep that met its row limit looks again at once.
+    /// How often each sweep looks (±10 %). A sweep that met its row limit looks again at once;
+    /// the one for definitions from code, a matter of minutes, looks every thirtieth time.
     /// Default 1 s.
     pub sweep_every: Duration,
 
@@ -52,8 +53,12 @@ pub struct Options {
     /// How long an idempotency key outlives its execution's end. Default 7 days.
     pub key_retention: Duration,
 
+    /// How long the whole fleet must have stopped to define a schedule from code before it
+    /// ends. Default 10 min.
+    pub definition_gone_after: Duration,
+
     /// Lease of worker sessions: how long no session is declared lost and no execution overdue
-    /// after the view of the ledger broke, and after the start. Default 9 s.
+    /// after the view of the ledger broke, and after the start. 1 s to 1 h; default 9 s.
     pub session_lease: Duration,
 
     /// Longest boot time between two looks at the ledger that still counts as an unbroken
@@ -84,6 +89,10 @@ pub struct Options {
     pub sweep_rows_max: u32,
 }
 
+/// Shortest and longest lease, of a term or of a worker's session.
+const LEASE_MIN: Duration = Duration::from_secs(1);
+const LEASE_MAX: Duration = Duration::from_hours(1);
+
 impl Default for Options {
     fn default() -> Self {
         Self {
@@ -99,6 +108,7 @@ impl Default for Options {
             recover_grace: Duration::from_secs(5),
             unknown_after: Duration::from_mins(15),
             key_retention: Duration::from_hours(7 * 24),
+            definition_gone_after: Duration::from_mins(10),
             session_lease: Duration::from_secs(9),
             view_gap: Duration::from_secs(3),
             clock_step_max: Duration::from_secs(1),
@@ -124,6 +134,12 @@ impl Options {
                 problem: problem.to_owned(),
             })
         };
+        // First: the command line and the file say these, and others follow from them.
+        for (name, value) in [("lease", self.lease), ("session_lease", self.session_lease)] {
+            if !(LEASE_MIN..=LEASE_MAX).contains(&value) {
+                return refuse(name, "use 1 s to 1 h");
+            }
+        }
         for (name, value) in [
             ("renew_every", self.renew_every),
             ("renew_timeout", self.renew_timeout),
@@ -143,7 +159,7 @@ impl Options {
         if self.self_fence >= self.lease {
             return refuse("self_fence", "it must be less than lease");
         }
-        if self.renew_every + self.renew_timeout >= self.self_fence {
+        if self.renew_every.saturating_add(self.renew_timeout) >= self.self_fence {
             return refuse(
                 "renew_every",
                 "with renew_timeout it must be less than self_fence, else one slow renewal \
@@ -212,6 +228,7 @@ mod tests {
         assert_eq!(seconds, [9, 3, 2, 7, 1, 1, 5, 3]);
         assert_eq!(options.unknown_after, Duration::from_mins(15));
         assert_eq!(options.key_retention, Duration::from_hours(168));
+        assert_eq!(options.definition_gone_after, Duration::from_mins(10));
         let slowest_sweep = options.call_timeout + options.sweep_every.mul_f64(1.1);
         assert!(
             options.progress_max > slowest_sweep,
@@ -222,7 +239,10 @@ mod tests {
     #[test]
     fn options_that_contradict_each_other_are_refused_by_name() {
         type Change = fn(&mut Options);
-        let cases: [(&str, Change); 8] = [
+        let cases: [(&str, Change); 11] = [
+            ("lease", |o| o.lease = Duration::from_millis(999)),
+            ("lease", |o| o.lease = LEASE_MAX + Duration::from_millis(1)),
+            ("session_lease", |o| o.session_lease = Duration::ZERO),
             ("self_fence", |o| o.self_fence = o.lease),
             ("renew_every", |o| o.renew_every = Duration::from_secs(5)),
             ("view_gap", |o| o.view_gap = o.sweep_every),

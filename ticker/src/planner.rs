@@ -1,15 +1,18 @@
 //! The planning loop: reads what is due, plans it inside the term, rests until the next instant.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use bellwether_store::leadership::Term;
 use bellwether_store::planning::{PlanStep, Planned};
+use bellwether_store::schedules::Schedule;
 use bellwether_store::{Error, ErrorKind, Result, Store};
-use bellwether_telemetry::metrics;
+use bellwether_telemetry::spans::{self, About};
+use bellwether_telemetry::{self as telemetry, metrics};
 use futures_util::StreamExt as _;
 use tokio_util::sync::CancellationToken;
+use uuid::Uuid;
 
 use crate::Waker;
 use crate::calls::{back_off, bounded};
@@ -30,6 +33,15 @@ pub(crate) struct Planner {
     pub(crate) store: Arc<dyn Store>,
     pub(crate) waker: Arc<dyn Waker>,
     pub(crate) shared: Arc<Shared>,
+}
+
+/// What the statements of one round have in common.
+struct Round<'a> {
+    term: &'a Term,
+    /// What was read, for the spans of what fires.
+    schedules: HashMap<Uuid, &'a Schedule>,
+    /// On the wall; it decides nothing.
+    began: SystemTime,
 }
 
 /// What the statements of one round came to.
@@ -108,9 +120,17 @@ impl Planner {
             return Ok(held.min(options.idle_max));
         }
         let read_all = due.schedules.len() < usize::try_from(options.due_max).unwrap_or(usize::MAX);
-        let Outlook { steps, next } = planning::plan_steps(&due, options.plan_executions_max);
+        let round = Round {
+            term,
+            schedules: due.schedules.iter().map(|one| (one.id, one)).collect(),
+            began: spans::now(),
+        };
+        let Outlook { mut steps, next } = planning::plan_steps(&due, options.plan_executions_max);
+        for fire in steps.iter_mut().flat_map(|step| &mut step.fires) {
+            fire.trace = telemetry::root(fire.id);
+        }
         let statements = planning::statements(steps, options.plan_executions_max, STEPS_MAX);
-        let tally = self.plan_all(term, statements).await;
+        let tally = self.plan_all(&round, statements).await;
         if tally.term_over {
             self.shared.step_down(term.term_id);
             return Ok(options.idle_max);
@@ -133,9 +153,9 @@ impl Planner {
         ))
     }
 
-    async fn plan_all(&self, term: &Term, statements: Vec<Vec<PlanStep>>) -> Tally {
+    async fn plan_all(&self, round: &Round<'_>, statements: Vec<Vec<PlanStep>>) -> Tally {
         let mut outcomes = futures_util::stream::iter(statements)
-            .map(|steps| self.plan_or_split(term, steps))
+            .map(|steps| self.plan_or_split(round, steps))
             .buffer_unordered(IN_FLIGHT_MAX);
         let mut all = Tally::default();
         while let Some(one) = outcomes.next().await {
@@ -146,8 +166,8 @@ impl Planner {
 
     /// Plans the steps together; each alone if the ledger refuses them together, so that one
     /// bad row stops no other.
-    async fn plan_or_split(&self, term: &Term, steps: Vec<PlanStep>) -> Tally {
-        let together = self.plan(term, &steps).await;
+    async fn plan_or_split(&self, round: &Round<'_>, steps: Vec<PlanStep>) -> Tally {
+        let together = self.plan(round, &steps).await;
         let refused = together
             .error
             .as_ref()
@@ -158,7 +178,7 @@ impl Planner {
         let mut all = Tally::default();
         for step in steps {
             let schedule = step.schedule_id;
-            let one = self.plan(term, &[step]).await;
+            let one = self.plan(round, &[step]).await;
             if let Some(error) = &one.error {
                 tracing::error!(%error, %schedule, "a schedule cannot be planned, the others go on");
             }
@@ -168,16 +188,16 @@ impl Planner {
     }
 
     /// One statement, sent only while the process may believe in its term.
-    async fn plan(&self, term: &Term, steps: &[PlanStep]) -> Tally {
-        if self.shared.leading().as_ref() != Some(term) {
+    async fn plan(&self, round: &Round<'_>, steps: &[PlanStep]) -> Tally {
+        if self.shared.leading().as_ref() != Some(round.term) {
             return Tally {
                 term_over: true,
                 ..Tally::default()
             };
         }
-        let call = self.store.plan(term, steps);
+        let call = self.store.plan(round.term, steps);
         match bounded("plan what is due", self.shared.options.call_timeout, call).await {
-            Ok(planned) => self.take(term, steps, &planned),
+            Ok(planned) => self.take(round, steps, &planned),
             Err(error) => Tally {
                 error: Some(error),
                 ..Tally::default()
@@ -185,12 +205,12 @@ impl Planner {
         }
     }
 
-    fn take(&self, term: &Term, steps: &[PlanStep], planned: &Planned) -> Tally {
+    fn take(&self, round: &Round<'_>, steps: &[PlanStep], planned: &Planned) -> Tally {
         let counters = &self.shared.counters;
         if !planned.term_ok {
             counters.fenced_plans.add(1);
             tracing::warn!(
-                epoch = term.epoch,
+                epoch = round.term.epoch,
                 "a plan was refused: the term is over, stepping down"
             );
             return Tally {
@@ -223,6 +243,9 @@ impl Planner {
                     "instants were missed; the newest one fires"
                 );
             }
+            // Which of the fires were there already is not told: their span, with the same ids,
+            // is sent twice. Better than no span for all others of the statement.
+            round.trace(step);
         }
         let behind = steps.len() - moved.len().min(steps.len());
         counters
@@ -242,6 +265,31 @@ impl Planner {
             moved: moved.len(),
             behind,
             ..Tally::default()
+        }
+    }
+}
+
+// === impl Round ===
+
+impl Round<'_> {
+    /// The root spans of what a committed step fired.
+    fn trace(&self, step: &PlanStep) {
+        let Some(schedule) = self.schedules.get(&step.schedule_id) else {
+            return;
+        };
+        for fire in &step.fires {
+            let about = About {
+                job: &schedule.job,
+                schedule: &schedule.name,
+                queue: &schedule.queue,
+                fire_id: Some(fire.id),
+                shard_total: Some(step.shard_total),
+                trigger: Some(schedule.timing.kind()),
+                scheduled_at: Some(fire.scheduled_at),
+                job_version: Some(step.version),
+                ..About::default()
+            };
+            spans::fire(&fire.trace, self.began, &about);
         }
     }
 }

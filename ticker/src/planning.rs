@@ -181,6 +181,7 @@ mod tests {
         Schedule {
             id: Uuid::from_u128(number),
             name: new.name,
+            description: new.description,
             job: new.job,
             queue: new.queue,
             priority: new.priority,
@@ -189,6 +190,8 @@ mod tests {
             policy: new.policy,
             grace: new.grace,
             origin: new.origin,
+            code_hash: None,
+            edited_at: None,
             enabled: true,
             version: 3,
             cursor: at(cursor),

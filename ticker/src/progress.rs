@@ -22,6 +22,8 @@ pub(crate) enum Loop {
     Unknown,
     /// Idempotency keys past their retention.
     Keys,
+    /// Schedules that no code defines any more.
+    Definitions,
 }
 
 /// The stamps of all loops.
@@ -34,7 +36,7 @@ pub(crate) struct Progress {
 // === impl Loop ===
 
 impl Loop {
-    pub(crate) const ALL: [Self; 7] = [
+    pub(crate) const ALL: [Self; 8] = [
         Self::Leadership,
         Self::Planning,
         Self::Losses,
@@ -42,6 +44,7 @@ impl Loop {
         Self::Starts,
         Self::Unknown,
         Self::Keys,
+        Self::Definitions,
     ];
 
     /// The name in logs, errors and stats.
@@ -54,6 +57,7 @@ impl Loop {
             Self::Starts => "starts",
             Self::Unknown => "unknown",
             Self::Keys => "keys",
+            Self::Definitions => "definitions",
         }
     }
 

@@ -38,12 +38,13 @@ enum Swept {
 
 impl Sweeper {
     /// The loops with a sweep of their own.
-    pub(crate) const LOOPS: [Loop; 5] = [
+    pub(crate) const LOOPS: [Loop; 6] = [
         Loop::Losses,
         Loop::Dispatch,
         Loop::Starts,
         Loop::Unknown,
         Loop::Keys,
+        Loop::Definitions,
     ];
 
     /// Runs one sweep until asked to stop.
@@ -55,9 +56,19 @@ impl Sweeper {
             counters,
             ..
         } = &*self.shared;
+        let mut idle_turns = 0;
         while !stop.is_cancelled() {
             progress.turned(sweep, clock.now());
-            let swept = self.sweep(sweep).await;
+            let swept = if idle_turns > 0 {
+                idle_turns -= 1;
+                Ok(Swept::Done)
+            } else {
+                let swept = self.sweep(sweep).await;
+                if matches!(swept, Ok(Swept::Done)) {
+                    idle_turns = idle_turns_of(sweep);
+                }
+                swept
+            };
             match &swept {
                 Ok(_) => progress.succeeded(sweep, clock.now()),
                 Err(error) => {
@@ -115,8 +126,43 @@ impl Sweeper {
                 counters.keys_forgotten.add(count);
                 Ok(self.swept(count))
             }
+            Loop::Definitions => self.definitions().await,
             Loop::Leadership | Loop::Planning => Ok(Swept::Done),
         }
+    }
+
+    /// Ends schedules that the whole fleet has stopped to define.
+    ///
+    /// The condition is on rows: no session reported the name for `definition_gone_after`,
+    /// while one of its queue was live all that time. An outage of the ledger alone makes it
+    /// true for nobody: a session is `live` until a sweep ends it, and ends at that sweep's
+    /// now, so what it reported counts for all of the outage and the full time after it. What
+    /// is left is a worker that had gone before the outage and could not come back during it;
+    /// it returns within a few seconds of the ledger, and therefore this asks for the same
+    /// unbroken view as a loss does: one lease without a gap. A worker that returns later than
+    /// that (kept from its start by a broker that is away, say) makes its schedules anew with
+    /// its session.
+    async fn definitions(&self) -> Result<Swept> {
+        let Shared {
+            options, counters, ..
+        } = &*self.shared;
+        if !self.shared.may_declare_losses() {
+            return Ok(Swept::Done);
+        }
+        let call = self
+            .store
+            .retire_definitions(options.definition_gone_after, options.sweep_rows_max);
+        let within = options.call_timeout;
+        let retired = bounded("end what no code defines any more", within, call).await?;
+        counters.definitions_retired.add(count(retired.len()));
+        for schedule in &retired {
+            tracing::warn!(
+                schedule,
+                minutes = options.definition_gone_after.as_secs() / 60,
+                "schedule ended: no worker has defined it for that long while others served its queue"
+            );
+        }
+        Ok(self.swept(count(retired.len())))
     }
 
     /// Looks before and during each statement, so that a slow one is no break of the view;
@@ -187,6 +233,15 @@ impl Sweeper {
     fn swept(&self, rows: u64) -> Swept {
         let full = rows >= u64::from(self.shared.options.sweep_rows_max);
         if full { Swept::More } else { Swept::Done }
+    }
+}
+
+/// Turns that a sweep skips after it found nothing left to do. It still leaves its stamps.
+const fn idle_turns_of(sweep: Loop) -> u32 {
+    match sweep {
+        // Its condition takes minutes to come true, and looks at what every session reported.
+        Loop::Definitions => 29,
+        _ => 0,
     }
 }
 

@@ -7,6 +7,7 @@ use async_nats::jetstream;
 use async_nats::jetstream::ErrorCode;
 use async_nats::jetstream::context::GetStreamErrorKind;
 use async_nats::{Client, ConnectOptions, Event};
+use bellwether_schemas::address::{Credentials, credentials, masked, servers};
 use bellwether_schemas::subject::Subjects;
 use uuid::Uuid;
 
@@ -18,10 +19,20 @@ const LEDGER_KEY: &str = "bellwether-ledger";
 const RECONNECT_CAP: Duration = Duration::from_secs(4);
 
 /// How to reach the broker.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub(crate) enum Broker {
     Url(String),
     Client(Client),
+}
+
+impl std::fmt::Debug for Broker {
+    /// Without the secrets of the URL.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Url(url) => f.debug_tuple("Url").field(&masked(url)).finish(),
+            Self::Client(client) => f.debug_tuple("Client").field(client).finish(),
+        }
+    }
 }
 
 impl Broker {
@@ -31,15 +42,22 @@ impl Broker {
             Self::Client(client) => return Ok(client.clone()),
             Self::Url(url) => url,
         };
-        ConnectOptions::new()
+        let connect = ConnectOptions::new();
+        let connect = match credentials(url) {
+            Some(Credentials::User { user, password }) => connect.user_and_password(user, password),
+            Some(Credentials::Token(token)) => connect.token(token),
+            None => connect,
+        };
+        connect
             .name(name)
             .retry_on_initial_connect()
             .reconnect_delay_callback(reconnect_delay)
             .event_callback(|event| async move { log(&event) })
-            .connect(url)
+            // Without credentials: the client library logs the addresses it connects to.
+            .connect(servers(url))
             .await
             .map_err(|error| Error::Broker {
-                url: without_secret(url),
+                url: masked(url),
                 reason: error.to_string(),
             })
     }
@@ -62,13 +80,6 @@ fn log(event: &Event) {
         Event::Disconnected => tracing::warn!("NATS connection lost"),
         Event::Connected => tracing::info!("NATS connected"),
         other => tracing::debug!(event = %other, "NATS"),
-    }
-}
-
-fn without_secret(url: &str) -> String {
-    match url.rsplit_once('@') {
-        Some((_, host)) => format!("nats://…@{host}"),
-        None => url.to_owned(),
     }
 }
 
@@ -135,12 +146,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_error_shows_no_password() {
-        assert_eq!(
-            without_secret("nats://u:p@ss@host:4222"),
-            "nats://…@host:4222"
-        );
-        assert_eq!(without_secret("host:4222"), "host:4222");
+    fn nothing_shows_a_password() {
+        let builder = crate::Worker::builder()
+            .nats("nats://u:s3cret@host:4222")
+            .database(bellwether_store::Options::new(
+                "postgres://u:s3cret@host/db",
+            ));
+        let shown = format!("{builder:?}");
+        assert!(shown.contains("nats://u:***@host:4222"), "{shown}");
+        assert!(shown.contains("postgres://u:***@host/db"), "{shown}");
+        assert!(!shown.contains("s3cret"), "{shown}");
     }
 
     #[test]

@@ -9,6 +9,7 @@ use bellwether_store as store;
 
 use crate::broker::Broker;
 use crate::capacity::Limits;
+use crate::definitions;
 use crate::delivery::Jobs;
 use crate::error::Error;
 use crate::job::Job;
@@ -200,6 +201,7 @@ impl Builder {
         if let Some(schema) = self.schema {
             database.schema = schema;
         }
+        let definitions = definitions::reported(&schedules)?;
         Ok(Worker::new(crate::worker::Plan {
             database,
             broker: self.nats.ok_or(Error::NoBroker)?,
@@ -208,6 +210,7 @@ impl Builder {
             queues: queues.into_iter().collect(),
             jobs: jobs.into(),
             schedules,
+            definitions,
             limits,
             drain: self.drain,
             lease: self.lease,

@@ -7,9 +7,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use bellwether_store::executions::{
-    ClaimAnswer, ClaimAsk, Claimed, DeadLetter, Deferral, Refusal, SubmitAsk,
-};
+use bellwether_schemas::state::DeadReason;
+use bellwether_store::dead::DeadLetter;
+use bellwether_store::executions::{ClaimAnswer, ClaimAsk, Claimed, Deferral, Refusal, SubmitAsk};
 use bellwether_store::{self as store, ErrorKind, Store};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
@@ -42,7 +42,7 @@ pub(crate) enum Answer {
     Busy,
     SessionLost,
     Deferred,
-    DeadLetter(&'static str),
+    DeadLetter(DeadReason),
     /// The ledger refuses the ask for its own sake; the message is left to its redelivery.
     Unanswerable,
 }
@@ -194,19 +194,19 @@ fn refused_letter(ask: &SubmitAsk, error: &store::Error) -> DeadLetter {
         job: ask.job.clone(),
         queue: ask.queue.clone(),
         key: ask.key.clone(),
-        reason: "bad_header",
+        reason: DeadReason::BadHeader,
         detail: error.to_string(),
-        payload: ask.payload.bytes.clone(),
+        payload: ask.payload.clone(),
     }
 }
 
 async fn bury(ledger: &dyn Store, letter: &DeadLetter) -> store::Result<Answer> {
     match bounded(CALL_MAX, ledger.record_dead_letter(letter)).await {
-        Ok(()) => {
+        Ok(_new) => {
             tracing::warn!(
                 job = letter.job,
                 key = letter.key,
-                reason = letter.reason,
+                reason = %letter.reason,
                 detail = letter.detail,
                 "dead letter",
             );

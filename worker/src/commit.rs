@@ -6,20 +6,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use bellwether_schemas::limits::ERROR_TEXT_MAX;
-use bellwether_schemas::state::Reason;
-use bellwether_schemas::text;
-use bellwether_store::executions::{Commit, Committed, Outcome};
-use bellwether_store::{self as store, Store};
+use bellwether_store::Store;
 use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
-use uuid::Uuid;
 
-use crate::call::{CALL_MAX, bounded};
-use crate::claims::Known;
-use crate::clock;
 use crate::retry::asking_again;
 use crate::stats::Counted;
+use crate::teller::{Finished, Settling, Teller, Undecided};
 use crate::trouble::Trouble;
 
 /// Most results of one batch.
@@ -31,38 +24,8 @@ const HIGH: usize = 512;
 /// … until so many are left.
 const LOW: usize = 256;
 const AGAIN_CAP: Duration = Duration::from_secs(5);
-/// Before the attempt after one whose result cannot be stored.
-const UNSTORABLE_DELAY: Duration = Duration::from_secs(1);
 
 const _: () = assert!(LOW < HIGH && HIGH <= QUEUE_MAX);
-
-/// A result.
-#[derive(Debug)]
-pub(crate) struct Finished {
-    pub(crate) job: String,
-    pub(crate) execution_id: Uuid,
-    pub(crate) claim_id: Uuid,
-    pub(crate) generation: i64,
-    /// Boot time of the handler's start; none = it never started.
-    pub(crate) started: Option<Duration>,
-    pub(crate) outcome: Outcome,
-    /// Held, not read: keeps the claim known until the result is decided.
-    #[expect(dead_code, reason = "a guard")]
-    pub(crate) known: Option<Known>,
-}
-
-impl Finished {
-    fn commit(&self) -> Commit {
-        let now = clock::boot();
-        Commit {
-            execution_id: self.execution_id,
-            claim_id: self.claim_id,
-            generation: self.generation,
-            started_ago: self.started.map(|started| now.saturating_sub(started)),
-            outcome: self.outcome.clone(),
-        }
-    }
-}
 
 /// Where results go. Cheap to clone.
 #[derive(Debug, Clone)]
@@ -70,23 +33,33 @@ pub(crate) struct Commits {
     queue: mpsc::Sender<Finished>,
     /// Results sent here and not decided yet.
     pending: Arc<watch::Sender<usize>>,
+    teller: Teller,
+    give_up: CancellationToken,
 }
 
 impl Commits {
-    /// The queue, and the task that empties it.
+    /// The queue, and the task that empties it. After `give_up` nothing is asked any more.
     pub(crate) fn new(
         ledger: Arc<dyn Store>,
         counted: Counted,
         pending: Arc<watch::Sender<usize>>,
+        give_up: CancellationToken,
     ) -> (Self, Committer) {
         let (queue, results) = mpsc::channel(QUEUE_MAX);
+        let teller = Teller::new(ledger, counted);
         let committer = Committer {
-            ledger,
-            counted,
+            teller: teller.clone(),
             results,
             pending: Arc::clone(&pending),
+            give_up: give_up.clone(),
         };
-        (Self { queue, pending }, committer)
+        let commits = Self {
+            queue,
+            pending,
+            teller,
+            give_up,
+        };
+        (commits, committer)
     }
 
     /// Hands a result over; waits while the queue is full.
@@ -96,6 +69,45 @@ impl Commits {
             // Only after the worker has given up: the session's end hands the work on.
             tracing::warn!(execution_id = %finished.execution_id, "result came after the worker's end");
             self.pending.send_modify(|pending| *pending -= 1);
+        }
+    }
+
+    /// Finds out what became of an attempt whose handler has called `commit_in`; `finished` is
+    /// what is said if its transaction was not committed. Apart from the queue: a transaction
+    /// that is still open holds the row, and no other result shall wait for it.
+    pub(crate) async fn settle(&self, finished: Finished) {
+        self.apart(finished, Settling::OwnCommit).await;
+    }
+
+    /// Tells what a handler said after it had been given up, where that still counts.
+    pub(crate) async fn send_late(&self, finished: Finished) {
+        self.apart(finished, Settling::Late).await;
+    }
+
+    async fn apart(&self, finished: Finished, why: Settling) {
+        self.pending.send_modify(|pending| *pending += 1);
+        tokio::select! {
+            () = self.give_up.cancelled() => tracing::warn!(
+                execution_id = %finished.execution_id,
+                ?why,
+                "giving up a result that has to ask the row first",
+            ),
+            () = self.settled(&finished, why) => {}
+        }
+        self.pending.send_modify(|pending| *pending -= 1);
+    }
+
+    async fn settled(&self, finished: &Finished, why: Settling) {
+        let mut trouble = Trouble::with(match why {
+            Settling::OwnCommit => "ask what became of a handler's own transaction",
+            Settling::Late => "commit what a handler said after its deadline",
+        });
+        for delay in asking_again(AGAIN_CAP) {
+            match self.teller.settle(finished, why).await {
+                Ok(()) => return trouble.over(),
+                Err(error) => trouble.note(&error),
+            }
+            tokio::time::sleep(delay).await;
         }
     }
 
@@ -116,23 +128,16 @@ impl Commits {
 
 /// Empties the queue.
 pub(crate) struct Committer {
-    ledger: Arc<dyn Store>,
-    counted: Counted,
+    teller: Teller,
     results: mpsc::Receiver<Finished>,
     pending: Arc<watch::Sender<usize>>,
-}
-
-/// What a round did not decide.
-struct Undecided {
-    /// Places in the batch, ascending.
-    left: Vec<usize>,
-    /// The first reason.
-    error: store::Error,
+    give_up: CancellationToken,
 }
 
 impl Committer {
     /// Commits until `flush` and everything sent before it is decided, or until `give_up`.
-    pub(crate) async fn run(mut self, flush: CancellationToken, give_up: CancellationToken) {
+    pub(crate) async fn run(mut self, flush: CancellationToken) {
+        let give_up = self.give_up.clone();
         let mut batch = Vec::with_capacity(BATCH_MAX);
         let mut trouble = Trouble::with("commit results");
         let mut delays = asking_again(AGAIN_CAP);
@@ -153,7 +158,7 @@ impl Committer {
             }
             let sent = tokio::select! {
                 () = give_up.cancelled() => break,
-                sent = self.send(&batch) => sent,
+                sent = self.teller.send(&batch) => sent,
             };
             let before = batch.len();
             let Err(Undecided { left, error }) = sent else {
@@ -187,158 +192,22 @@ impl Committer {
             );
         }
     }
-
-    async fn send(&self, batch: &[Finished]) -> Result<(), Undecided> {
-        let commits: Vec<_> = batch.iter().map(Finished::commit).collect();
-        match bounded(CALL_MAX, self.ledger.commit(&commits)).await {
-            Ok(answers) => {
-                for (finished, answer) in batch.iter().zip(answers) {
-                    self.note(finished, &finished.outcome, answer);
-                }
-                Ok(())
-            }
-            Err(error) if error.is_transient() => Err(Undecided {
-                left: (0..batch.len()).collect(),
-                error,
-            }),
-            Err(_) => self.send_one_by_one(batch, &commits).await,
-        }
-    }
-
-    /// One result must not stop the others: one that the ledger refuses for its own sake
-    /// becomes a failed attempt, charged and told like any other. If that is refused too, it
-    /// stays undecided and the others go on. A repeat of one that was accepted is accepted,
-    /// and counted, again: rare enough.
-    async fn send_one_by_one(
-        &self,
-        batch: &[Finished],
-        commits: &[Commit],
-    ) -> Result<(), Undecided> {
-        let mut undecided: Option<Undecided> = None;
-        for (at, (finished, commit)) in batch.iter().zip(commits).enumerate() {
-            let Err(error) = self.send_one(finished, commit).await else {
-                continue;
-            };
-            let transient = error.is_transient();
-            let found = undecided.get_or_insert(Undecided {
-                left: Vec::new(),
-                error,
-            });
-            if transient {
-                // The ledger is away: the rest need not be tried.
-                found.left.extend(at..batch.len());
-                break;
-            }
-            found.left.push(at);
-        }
-        undecided.map_or(Ok(()), Err)
-    }
-
-    async fn send_one(&self, finished: &Finished, commit: &Commit) -> store::Result<()> {
-        let one = self.ledger.commit(std::slice::from_ref(commit));
-        match bounded(CALL_MAX, one).await {
-            Ok(answers) => {
-                for answer in answers {
-                    self.note(finished, &commit.outcome, answer);
-                }
-                Ok(())
-            }
-            Err(error) if error.is_transient() => Err(error),
-            Err(error) => self.send_as_failed(finished, commit, error).await,
-        }
-    }
-
-    async fn send_as_failed(
-        &self,
-        finished: &Finished,
-        commit: &Commit,
-        error: store::Error,
-    ) -> store::Result<()> {
-        if commit.outcome == Outcome::Release {
-            // Nothing in it could be refused, and it must not be charged.
-            return Err(error);
-        }
-        let failed = unstorable(commit, &error);
-        let answers = bounded(CALL_MAX, self.ledger.commit(std::slice::from_ref(&failed))).await?;
-        self.counted.unstorable();
-        tracing::error!(
-            execution_id = %finished.execution_id,
-            job = finished.job,
-            %error,
-            "failed to commit a result: its attempt counts as failed",
-        );
-        for answer in answers {
-            self.note(finished, &failed.outcome, answer);
-        }
-        Ok(())
-    }
-
-    fn note(&self, finished: &Finished, outcome: &Outcome, answer: Committed) {
-        match answer {
-            Committed::Accepted(state) => {
-                self.counted
-                    .committed(&finished.job, outcome.as_str(), state);
-            }
-            Committed::Fenced { state, generation } => {
-                self.counted.fenced(&finished.job);
-                tracing::warn!(
-                    execution_id = %finished.execution_id,
-                    job = finished.job,
-                    outcome = outcome.as_str(),
-                    ours = finished.generation,
-                    %state,
-                    generation,
-                    "result refused: the execution is another's by now",
-                );
-            }
-            Committed::Gone => {
-                self.counted.fenced(&finished.job);
-                tracing::warn!(
-                    execution_id = %finished.execution_id,
-                    job = finished.job,
-                    "result refused: the ledger has no such execution",
-                );
-            }
-        }
-    }
-}
-
-/// What is sent in place of a result that the ledger refuses for its own sake.
-fn unstorable(commit: &Commit, error: &store::Error) -> Commit {
-    let said = format!("its result cannot be stored: {error}");
-    Commit {
-        outcome: Outcome::Retry {
-            reason: Reason::Error,
-            error: text::clean(&said, ERROR_TEXT_MAX).into_owned(),
-            delay: UNSTORABLE_DELAY,
-        },
-        ..commit.clone()
-    }
-}
-
-/// Gives back what the ledger says runs here and this process does not know.
-pub(crate) fn release(execution_id: Uuid, claim_id: Uuid, generation: i64) -> Commit {
-    Commit {
-        execution_id,
-        claim_id,
-        generation,
-        started_ago: None,
-        outcome: Outcome::Release,
-    }
 }
 
 #[cfg(test)]
 mod tests {
     use bellwether_schemas::ids;
     use bellwether_schemas::limits::OUTPUT_MAX;
-    use bellwether_schemas::state::State;
-    use bellwether_store::Payload;
-    use bellwether_store::executions::{ClaimAnswer, ClaimAsk, Claimed, NewExecution};
+    use bellwether_schemas::state::{Reason, State};
+    use bellwether_store::executions::{ClaimAnswer, ClaimAsk, Claimed, NewExecution, Outcome};
     use bellwether_store::sessions::NewSession;
+    use bellwether_store::{self as store, Payload};
     use sqlx::sqlite::SqliteConnectOptions;
     use sqlx::{AssertSqlSafe, ConnectOptions};
+    use uuid::Uuid;
 
     use super::*;
+    use crate::clock;
 
     async fn claimed(ledger: &dyn Store, session: Uuid) -> Claimed {
         let new = NewSession {
@@ -349,6 +218,8 @@ mod tests {
             version: "0".into(),
             queues: vec!["default".into()],
             jobs: vec!["job".into()],
+            definitions: Vec::new(),
+            capabilities: Vec::new(),
             max_concurrent: 1,
             lease: Duration::from_mins(1),
         };
@@ -384,6 +255,7 @@ mod tests {
             Arc::clone(&ledger),
             Counted::default(),
             Arc::clone(&pending),
+            CancellationToken::new(),
         );
         commits
             .send(finished(
@@ -393,7 +265,7 @@ mod tests {
             .await;
         let flush = CancellationToken::new();
         flush.cancel();
-        committer.run(flush, CancellationToken::new()).await;
+        committer.run(flush).await;
 
         assert_eq!(*pending.borrow(), 0);
         let story = ledger.execution(claimed.execution_id).await.unwrap();
@@ -430,9 +302,10 @@ mod tests {
             Arc::clone(&ledger),
             Counted::default(),
             Arc::clone(&pending),
+            CancellationToken::new(),
         );
         let flush = CancellationToken::new();
-        let committing = tokio::spawn(committer.run(flush.clone(), CancellationToken::new()));
+        let committing = tokio::spawn(committer.run(flush.clone()));
         commits.send(completed(&bad)).await;
         commits.send(completed(&good)).await;
         let mut left = pending.subscribe();
@@ -458,6 +331,36 @@ mod tests {
         assert_eq!(*pending.borrow(), 0);
     }
 
+    /// The handler's own transaction is committed after the row was asked for it, and before
+    /// the result that says otherwise reaches the row.
+    #[tokio::test]
+    async fn a_result_that_meets_the_handlers_own_commit_is_counted_as_that() {
+        let home = tempfile::tempdir().unwrap();
+        let file = home.path().join("ledger.db");
+        let options = store::Options::new(format!("sqlite:{}", file.display()));
+        store::migrate(&options).await.unwrap();
+        let ledger = store::connect(&options).await.unwrap();
+        let counted = Counted::default();
+        let teller = Teller::new(Arc::clone(&ledger), counted.clone());
+        for (reason, contradicted) in [(Reason::TxNotCommitted, 0), (Reason::Timeout, 1)] {
+            let claimed = claimed(ledger.as_ref(), ids::fresh()).await;
+            let own = completed(&claimed).commit();
+            ledger.commit(&[own]).await.unwrap();
+            let mut says = completed(&claimed);
+            says.outcome = Outcome::Retry {
+                reason,
+                error: "no".to_owned(),
+                delay: Duration::ZERO,
+                stopped: true,
+            };
+            assert!(teller.send(&[says]).await.is_ok());
+            assert_eq!(counted.stats().contradicted, contradicted);
+        }
+        let stats = counted.stats();
+        assert_eq!(stats.committed["complete"], 2, "{stats:#?}");
+        assert!(!stats.committed.contains_key("retry"), "{stats:#?}");
+    }
+
     fn completed(claimed: &Claimed) -> Finished {
         finished(claimed, Payload::json("1"))
     }
@@ -471,6 +374,8 @@ mod tests {
             started: Some(clock::boot()),
             outcome: Outcome::Complete(output),
             known: None,
+            traced: None,
+            decided: None,
         }
     }
 }

@@ -4,15 +4,18 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bellwether_schemas::ids;
-use bellwether_schemas::state::Trigger;
+use bellwether_schemas::state::{State, Trigger};
 use bellwether_schemas::trace::TraceContext;
-use bellwether_store::Payload;
-use bellwether_store::executions::Claimed;
+use bellwether_store::executions::{Claimed, Commit, Committed, Outcome as Sent};
+use bellwether_store::{Payload, Transaction};
 use chrono::{DateTime, Utc};
+use serde::Serialize;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 use crate::clock;
+use crate::outcome::encoded;
+use crate::transaction::{CommitInError, OwnCommit};
 
 /// One attempt at one execution. Cheap to clone; it may go into tasks of the handler.
 ///
@@ -24,18 +27,38 @@ use crate::clock;
 pub struct Context {
     claimed: Arc<Claimed>,
     cancel: CancellationToken,
-    /// In boot time: a suspended machine does not get more.
-    ends_at: Duration,
+    cancel_requested: CancellationToken,
+    /// Boot time of the handler's start.
+    started: Duration,
+    own: Arc<OwnCommit>,
+    /// False for a context of tests: there is no ledger.
+    real: bool,
 }
 
 impl Context {
-    pub(crate) fn new(claimed: Arc<Claimed>, cancel: CancellationToken) -> Self {
-        let ends_at = clock::boot().saturating_add(claimed.timeout);
+    /// Of an attempt that starts now. `cancel` tells it to stop, whyever; `cancel_requested`
+    /// says that an operator wants it.
+    pub(crate) fn new(
+        claimed: Arc<Claimed>,
+        cancel: CancellationToken,
+        cancel_requested: CancellationToken,
+    ) -> Self {
         Self {
             claimed,
             cancel,
-            ends_at,
+            cancel_requested,
+            started: clock::boot(),
+            own: Arc::default(),
+            real: true,
         }
+    }
+
+    pub(crate) fn started(&self) -> Duration {
+        self.started
+    }
+
+    pub(crate) fn own(&self) -> &Arc<OwnCommit> {
+        &self.own
     }
 
     /// A context for tests of handlers: job `test`, first attempt of 5, shard 0 of 1, one
@@ -76,7 +99,11 @@ impl Context {
             payload: Payload::json("null"),
             trace: None,
         };
-        Self::new(Arc::new(claimed), CancellationToken::new())
+        let never = CancellationToken::new();
+        Self {
+            real: false,
+            ..Self::new(Arc::new(claimed), never.clone(), never)
+        }
     }
 
     /// The same with another shard.
@@ -171,11 +198,18 @@ impl Context {
 
     /// Time left before this attempt is stopped and counts as timed out; zero afterwards.
     pub fn remaining(&self) -> Duration {
-        self.ends_at.saturating_sub(clock::boot())
+        // In boot time: a suspended machine does not get more.
+        let ends_at = self.started.saturating_add(self.claimed.timeout);
+        ends_at.saturating_sub(clock::boot())
     }
 
-    /// Completes when the attempt should stop: its time is over, the worker stops, or its
-    /// session was lost and the work is another's. Return soon afterwards.
+    /// Completes when the attempt should stop: its time is over, an operator requested a cancel,
+    /// the worker stops, or its session was lost and the work is another's. Return soon
+    /// afterwards.
+    ///
+    /// After an operator's cancel an error ends the execution as `cancelled` and keeps its text;
+    /// an [`Outcome`](crate::Outcome) stands as it is. A handler that goes on keeps its slot
+    /// until it returns, at the latest (for the ledger) until its deadline.
     pub async fn cancelled(&self) {
         self.cancel.cancelled().await;
     }
@@ -185,8 +219,85 @@ impl Context {
         self.cancel.is_cancelled()
     }
 
+    /// Whether an operator requested a cancel: no further attempt will be made, so that what
+    /// was begun is better undone. False for every other reason to stop. The worker hears of
+    /// the request about a second after it was made.
+    pub fn is_cancel_requested(&self) -> bool {
+        self.cancel_requested.is_cancelled()
+    }
+
     /// The token behind [`cancelled`](Self::cancelled), for code that takes one.
     pub fn cancellation(&self) -> &CancellationToken {
         &self.cancel
+    }
+
+    /// Completes the execution inside the handler's own transaction, on the database that holds
+    /// the ledger: what else the transaction writes and `succeeded` become true together, or
+    /// neither does. Call it last, commit, return.
+    ///
+    /// ```
+    /// # use bellwether_worker::{BoxError, Context};
+    /// # async fn book(ctx: Context, pool: sqlx::SqlitePool) -> Result<(), BoxError> {
+    /// let mut tx = pool.begin_with("BEGIN IMMEDIATE").await?;
+    /// sqlx::query("UPDATE account SET balance = balance - 1").execute(&mut *tx).await?;
+    /// ctx.commit_in(&mut *tx, "booked").await?;
+    /// tx.commit().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// From the call on the worker asks the row what became of the attempt. Ended under this
+    /// claim: so it stays, also if the handler returns an error or panics afterwards (that is
+    /// logged and counted, and nothing is repeated). Still running: `Ok` of a value or of
+    /// [`Complete`](crate::Outcome::Complete) becomes `retrying(tx_not_committed)`, charged,
+    /// by the retry policy; any other result counts as it would without the call.
+    ///
+    /// A connection of Postgres stands for the ledger in the schema `bellwether`; for another
+    /// one pass a [`Transaction`]. With [`for_test`](Self::for_test) the transaction is not
+    /// touched: the output and the number of calls are checked as always.
+    ///
+    /// # Errors
+    ///
+    /// [`CommitInError`]: the transaction does not hold the completion; roll it back, which `?`
+    /// does with a transaction of `sqlx`.
+    pub async fn commit_in<'t>(
+        &self,
+        transaction: impl Into<Transaction<'t>>,
+        output: impl Serialize,
+    ) -> Result<(), CommitInError> {
+        let output = serde_json::to_value(output).map_err(|error| error.to_string());
+        let output = output
+            .and_then(|output| encoded(&output, &self.claimed.payload.content_type))
+            .map_err(CommitInError::Output)?;
+        self.own.begin()?;
+        let done = if self.real {
+            self.put_into(transaction.into(), output).await
+        } else {
+            Ok(())
+        };
+        self.own.end(done.is_ok());
+        done
+    }
+
+    async fn put_into(
+        &self,
+        transaction: Transaction<'_>,
+        output: Payload,
+    ) -> Result<(), CommitInError> {
+        let commit = Commit {
+            execution_id: self.claimed.execution_id,
+            claim_id: self.claimed.claim_id,
+            generation: self.claimed.generation,
+            started_ago: Some(clock::boot().saturating_sub(self.started)),
+            outcome: Sent::Complete(output),
+        };
+        match bellwether_store::commit_in(transaction, &commit).await? {
+            Committed::Accepted(State::Succeeded) => Ok(()),
+            // Accepted, but another result of this claim: the attempt has been judged.
+            Committed::Accepted(state) | Committed::Fenced { state, .. } => {
+                Err(CommitInError::Fenced { state })
+            }
+            Committed::Gone => Err(CommitInError::Gone),
+        }
     }
 }

@@ -5,19 +5,23 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use async_nats::jetstream;
 use async_nats::{HeaderMap, Subject};
 use bellwether_schemas::subject::Subjects;
 use bellwether_schemas::{header, ids, wire};
-use bellwether_store::executions::{ClaimAsk, DeadLetter, Deferral, SubmitAsk};
+use bellwether_store::dead::DeadLetter;
+use bellwether_store::executions::{ClaimAsk, Deferral, SubmitAsk};
+use bellwether_telemetry::spans::Heard;
 use uuid::Uuid;
 
 use crate::capacity::Place;
 use crate::claims::{Claims, Known};
 use crate::job::Job;
 use crate::submit::Submitted;
+use crate::trace;
 
 /// The jobs registered here, by name.
 pub(crate) type Jobs = HashMap<String, Job>;
@@ -29,6 +33,12 @@ pub(crate) enum Source {
     Submit,
 }
 
+/// Boot time, in milliseconds, of a lane's last message, which this worker has a handler for;
+/// [`NOTHING_YET`], or less where the last message had to be handed back.
+pub(crate) type LastOurs = Arc<AtomicU64>;
+pub(crate) const NOTHING_YET: u64 = 1;
+const HANDED_BACK: u64 = 0;
+
 /// A message as pulled.
 #[derive(Debug)]
 pub(crate) struct Delivery {
@@ -37,6 +47,8 @@ pub(crate) struct Delivery {
     pub(crate) place: Place,
     /// Boot time.
     pub(crate) received: Duration,
+    /// Of the lane that it came from.
+    pub(crate) last_ours: LastOurs,
 }
 
 /// What the ledger is asked about one message.
@@ -74,6 +86,8 @@ pub(crate) struct Wanted {
     /// Keeps the claim known from before it is asked for.
     pub(crate) known: Option<Known>,
     pub(crate) received: Duration,
+    /// For the spans.
+    pub(crate) heard: Heard,
 }
 
 /// Reads messages of one ledger and namespace.
@@ -95,12 +109,24 @@ impl Reader {
             source,
             place,
             received,
+            last_ours,
         } = delivery;
         let reply = message.reply.clone().ok_or("it has no ack subject")?;
+        let heard = trace::heard(&message, &self.js);
         let ask = match source {
             Source::Work => self.work(&message)?,
             Source::Submit => self.submitted(message)?,
         };
+        let ours = match &ask {
+            Ask::Work(_) => Some(true),
+            Ask::Submit(ask) => Some(ask.has_handler),
+            Ask::Defer(_) => Some(false),
+            Ask::DeadLetter(_) => None,
+        };
+        if let Some(ours) = ours {
+            let now = u64::try_from(received.as_millis()).unwrap_or(u64::MAX);
+            last_ours.store(if ours { now } else { HANDED_BACK }, Ordering::Relaxed);
+        }
         let claim_id = match &ask {
             Ask::Work(ask) => Some(ask.claim_id),
             Ask::Submit(ask) => Some(ask.claim_id),
@@ -113,6 +139,7 @@ impl Reader {
             place,
             known,
             received,
+            heard,
         })
     }
 

@@ -28,6 +28,7 @@ use crate::delivery::{Delivery, Reader, Wanted};
 use crate::run::{Attempt, run};
 use crate::session::{Keeper, Session};
 use crate::stats::Counted;
+use crate::trace::Traced;
 use crate::trouble::Trouble;
 
 /// An unclaimed message older than this is forgotten: the broker is about to deliver it again.
@@ -44,6 +45,8 @@ type Deciding = Pin<Box<dyn Future<Output = (Batch, Option<Vec<Answer>>)> + Send
 
 /// What feeds the handlers.
 pub(crate) struct Feeder {
+    /// The worker's label.
+    pub(crate) name: Arc<str>,
     pub(crate) ledger: Arc<dyn Store>,
     pub(crate) client: Client,
     pub(crate) keeper: Arc<Keeper>,
@@ -189,16 +192,19 @@ impl Feeder {
 
     async fn give_back_unstarted(&mut self) {
         let now = clock::boot();
-        while let Some((attempt, since)) = self.held.ready.front() {
-            let lost = attempt.session.lost.is_cancelled();
-            if !lost && now.saturating_sub(*since) < UNSTARTED_MAX {
-                return;
-            }
-            let Some((attempt, _)) = self.held.ready.pop_front() else {
-                return;
-            };
+        let keep = |(attempt, since): &(Attempt, Duration)| {
+            !attempt.session.lost.is_cancelled()
+                && !attempt.is_cancel_requested()
+                && now.saturating_sub(*since) < UNSTARTED_MAX
+        };
+        if self.held.ready.iter().all(keep) {
+            return;
+        }
+        let (kept, over) = self.held.ready.drain(..).partition::<VecDeque<_>, _>(keep);
+        self.held.ready = kept;
+        for (attempt, _) in over {
             // The ledger has taken back what a lost session held.
-            if !lost {
+            if !attempt.session.lost.is_cancelled() {
                 self.give_back(attempt).await;
             }
         }
@@ -287,7 +293,7 @@ impl Feeder {
                     true
                 }
                 Answer::DeadLetter(reason) => {
-                    self.counted.dead_letter(reason);
+                    self.counted.dead_letter(*reason);
                     true
                 }
                 Answer::Busy | Answer::Unanswerable => {
@@ -317,11 +323,13 @@ impl Feeder {
         asked: Duration,
     ) {
         let known_job = self.reader.jobs.contains_key(&claimed.job);
+        let traced = Traced::new(&claimed, &wanted.heard, wanted.received, &self.name);
         let attempt = Attempt {
             claimed,
             session: Arc::clone(session),
             place: wanted.place,
             known: wanted.known,
+            traced,
         };
         if known_job {
             self.held.ready.push_back((attempt, asked));

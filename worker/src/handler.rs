@@ -44,12 +44,18 @@ impl<T: DeserializeOwned> Argument for T {
     }
 }
 
+/// Deepest nesting of a payload: that of `serde_json`, which is the limit for JSON. A deeper one
+/// could overflow the stack, which ends the process.
+const DEPTH_MAX: usize = 128;
+
 /// An empty JSON body reads as `null`: what `nats pub` sends when nothing was to be said.
 fn decode<T: DeserializeOwned>(payload: &Payload) -> Result<T, Failure> {
     let bytes = payload.bytes.as_slice();
     match payload.content_type.as_str() {
         header::MSGPACK => {
-            rmp_serde::from_slice(bytes).map_err(|error| Failure::BadPayload(error.to_string()))
+            let mut bytes = rmp_serde::Deserializer::from_read_ref(bytes);
+            bytes.set_max_depth(DEPTH_MAX);
+            T::deserialize(&mut bytes).map_err(|error| Failure::BadPayload(error.to_string()))
         }
         header::JSON => {
             let bytes = if bytes.is_empty() { b"null" } else { bytes };

@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bellwether_schemas::limits::{PAYLOAD_MAX, SHARD_TOTAL_MAX};
+use bellwether_schemas::limits::{DESCRIPTION_MAX, PAYLOAD_MAX, SHARD_TOTAL_MAX};
 use bellwether_schemas::names::{self, NameError};
 use bellwether_schemas::state::{OnLost, Priority};
 use bellwether_schemas::subject::DEFAULT_QUEUE;
@@ -23,6 +23,7 @@ pub struct Job {
     pub(crate) queue: String,
     pub(crate) policy: Policy,
     pub(crate) handler: Arc<dyn Call>,
+    description: String,
     priority: Priority,
     shards: u32,
     when: Option<When>,
@@ -83,6 +84,7 @@ impl Job {
             queue: DEFAULT_QUEUE.to_owned(),
             policy: Policy::default(),
             handler: Arc::new(Shaped::<_, A>::new(handler)),
+            description: String::new(),
             priority: Priority::Normal,
             shards: 1,
             when: None,
@@ -90,8 +92,25 @@ impl Job {
         }
     }
 
-    /// Fires by a cron expression in an IANA zone. The worker's start inserts a schedule of
-    /// the job's name unless a live one has it, and never changes one.
+    /// What it is for, shown to operators with its schedule; at most 1,024 characters, a NUL is
+    /// refused. Default empty; `#[job]` takes the first paragraph of the function's doc comment.
+    #[must_use]
+    pub fn description(mut self, text: impl Into<String>) -> Self {
+        self.description = text.into();
+        self
+    }
+
+    /// Fires by a cron expression in an IANA zone.
+    ///
+    /// The worker's start makes a schedule of the job's name, or lets the one that an earlier
+    /// build made follow this definition: the next fires keep to it, none fires at once because
+    /// of the change. Where builds with different definitions run side by side, the one that
+    /// the ledger saw first last stands; an older one takes over a minute after the last worker
+    /// of the newer is gone. An operator's edit stands above both until it is reset. A schedule
+    /// that the client or an operator made under the name is not touched.
+    ///
+    /// Taken out of the code, the schedule ends once no worker has reported it for 10 min while
+    /// others serve its queue.
     #[must_use]
     pub fn cron(mut self, expr: impl Into<String>, zone: impl Into<String>) -> Self {
         self.when = Some(When::Cron {
@@ -122,7 +141,9 @@ impl Job {
         self
     }
 
-    /// The queue of its fires; a worker serves the queues of its jobs. Default `default`.
+    /// The queue of its fires; a worker serves the queues of its jobs. Default `default`. What
+    /// reaches a worker of the queue without this job is handed back and waits for 1 to 60 s:
+    /// a job that only some workers of a queue have is better given a queue of its own.
     #[must_use]
     pub fn queue(mut self, queue: impl Into<String>) -> Self {
         self.queue = queue.into();
@@ -160,8 +181,9 @@ impl Job {
         self
     }
 
-    /// What happens to an attempt of a scheduled or submitted fire whose worker was lost; an
-    /// enqueue brings its own policy. Default: another attempt.
+    /// What happens to an attempt of a scheduled or submitted fire whose worker was lost, or whose
+    /// handler has not returned 5 s after its deadline; an enqueue brings its own policy.
+    /// Default: another attempt.
     #[must_use]
     pub fn on_lost(mut self, on_lost: OnLost) -> Self {
         self.policy.on_lost = on_lost;
@@ -203,6 +225,11 @@ impl Job {
         let Some(when) = &self.when else {
             return Ok(None);
         };
+        bounded(
+            "description",
+            "at most 1,024 characters and no NUL",
+            self.description.chars().count() <= DESCRIPTION_MAX && !self.description.contains('\0'),
+        )?;
         let payload = Payload::json(self.payload.as_deref().unwrap_or("null"));
         bounded(
             "payload",
@@ -216,6 +243,7 @@ impl Job {
             return Err(JobError::Payload { payload, error });
         }
         let mut schedule = NewSchedule::new(&self.name, timing(when)?);
+        schedule.description.clone_from(&self.description);
         schedule.queue.clone_from(&self.queue);
         schedule.priority = self.priority;
         schedule.payload = payload;
@@ -262,6 +290,7 @@ impl fmt::Debug for Job {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Job")
             .field("name", &self.name)
+            .field("description", &self.description)
             .field("queue", &self.queue)
             .field("when", &self.when)
             .field("shards", &self.shards)
@@ -305,6 +334,7 @@ mod tests {
     fn r66_one_declaration_gives_the_schedule() {
         let job = Job::new("nightly-report", report)
             .cron("0 0 2 * * *", "Asia/Shanghai")
+            .description("what was sold, by region")
             .shards(4)
             .payload(r#"{"region":"eu"}"#)
             .queue("reports")
@@ -316,6 +346,7 @@ mod tests {
         );
         assert_eq!((schedule.shard_total, schedule.policy.max_attempts), (4, 3));
         assert_eq!(schedule.origin, Origin::Code);
+        assert_eq!(schedule.description, "what was sold, by region");
         assert!(
             Job::new("api-only", report).check().unwrap().is_none(),
             "no cron: no schedule"
@@ -335,6 +366,8 @@ mod tests {
         assert!(said(no_args().cron("5/10 * * * *", "UTC")).contains("write 5-59/10"));
         assert!(said(no_args().every(Duration::from_millis(10))).contains("interval"));
         assert!(said(no_args().shards(0)).contains("1 to 1,000"));
+        let wordy = no_args().every(every).description("é".repeat(1_025));
+        assert!(said(wordy).contains("description is out of bounds"));
         assert!(said(no_args().timeout(Duration::ZERO)).contains("timeout"));
         let long = POLICY_MAX + Duration::from_millis(1);
         assert!(said(no_args().start_deadline(long)).contains("10 years"));

@@ -11,7 +11,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::capacity::Reserved;
 use crate::clock;
-use crate::delivery::Source;
+use crate::delivery::{LastOurs, NOTHING_YET, Source};
 use crate::retry::between;
 use crate::trouble::Trouble;
 
@@ -45,8 +45,9 @@ pub(crate) struct Lane {
     pub(crate) source: Source,
     pub(crate) rank: Rank,
     pub(crate) state: State,
-    /// Boot time of its last message; at first, of the start.
-    pub(crate) last_message: Duration,
+    /// Boot time of the start.
+    pub(crate) since: Duration,
+    pub(crate) last_ours: LastOurs,
     pub(crate) trouble: Trouble,
     /// Where it is asked.
     next: String,
@@ -88,7 +89,8 @@ impl Lane {
             source,
             rank,
             state: State::Look,
-            last_message: clock::boot(),
+            since: clock::boot(),
+            last_ours: LastOurs::new(NOTHING_YET.into()),
             trouble: Trouble::with("pull messages").after(PATIENCE),
             next: format!("$JS.API.CONSUMER.MSG.NEXT.{stream}.{consumer}"),
             name: format!("{stream}/{consumer}"),

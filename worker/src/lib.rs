@@ -23,6 +23,15 @@
 //! }
 //! ```
 //!
+//! # Logs and traces
+//!
+//! Every attempt runs in a `tracing` span that carries its trace id, job, execution, attempt,
+//! generation, queue and worker; spans of your own nest in it. A program without a subscriber of
+//! its own gets log lines, and OTLP export when `OTEL_EXPORTER_OTLP_ENDPOINT` is set, by
+//! [`telemetry::init_from_env`]; keep what it returns, and call
+//! [`shutdown`](telemetry::Telemetry::shutdown) after the worker has ended. A program that has a
+//! `tracing-opentelemetry` layer and a global tracer provider needs neither: see [`telemetry`].
+//!
 //! # What a worker does with a message
 //!
 //! A message is only a wake-up; the row in SQL is the truth.
@@ -31,11 +40,11 @@
 //! 2. `delivery`, `submit`: reads what the ledger is to be asked.
 //! 3. `feed`, `claim`: claims in the ledger, and acks only what was answered definitely.
 //! 4. `run`: calls the handler with a [`Context`]; deadline, cancellation, panics.
-//! 5. `commit`: sends the results, fenced by the claim.
+//! 5. `commit`, `teller`: sends the results, fenced by the claim.
 //!
 //! Beside that, `session` keeps the worker's lease from a thread of its own, and `reconcile`
-//! gives back what the ledger holds for this worker and it does not know. `worker` starts and
-//! stops it all.
+//! gives back what the ledger holds for this worker and it does not know; `cancel` passes
+//! requests to cancel on. `worker` starts and stops it all.
 //!
 //! # How to add an outcome
 //!
@@ -45,12 +54,14 @@
 mod broker;
 mod builder;
 mod call;
+mod cancel;
 mod capacity;
 mod claim;
 mod claims;
 mod clock;
 mod commit;
 mod context;
+mod definitions;
 mod delivery;
 mod drain;
 mod error;
@@ -59,6 +70,7 @@ mod handler;
 mod job;
 mod lane;
 mod outcome;
+mod panic;
 mod pull;
 mod reconcile;
 mod retry;
@@ -66,12 +78,16 @@ mod run;
 mod session;
 mod stats;
 mod submit;
+mod teller;
+mod trace;
+mod transaction;
 mod trouble;
 mod worker;
 
 pub use bellwether_schemas::state::{OnLost, Priority, Trigger};
 pub use bellwether_schemas::trace::TraceContext;
 pub use bellwether_store as store;
+pub use bellwether_telemetry as telemetry;
 pub use bellwether_worker_macros::job;
 pub use tokio_util::sync::CancellationToken;
 
@@ -83,4 +99,5 @@ pub use job::{Job, JobError};
 pub use outcome::{BoxError, Completion, Failure, HandlerResult, Outcome, OutputError, SNOOZE_MIN};
 pub use session::Lease;
 pub use stats::Stats;
+pub use transaction::CommitInError;
 pub use worker::{Handle, Worker};

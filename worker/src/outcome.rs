@@ -3,8 +3,9 @@
 use std::fmt;
 use std::time::Duration;
 
-use bellwether_schemas::limits::ERROR_TEXT_MAX;
-use bellwether_schemas::text;
+use bellwether_schemas::limits::{ERROR_TEXT_MAX, OUTPUT_MAX};
+use bellwether_schemas::{header, text};
+use bellwether_store::Payload;
 use serde::Serialize;
 use serde_json::Value;
 
@@ -16,6 +17,10 @@ pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
 /// What became of an attempt, other than an error. `Err(e)` from a handler means *retry by
 /// policy*: 1 s × 2^(attempt − 1), at most 10 min, full jitter, until `max_attempts` are used.
+///
+/// It covers what the handler has awaited and nothing else: a task that it spawned and did not
+/// await may fail, or be cut off by the end of the process, after the execution has succeeded.
+/// Await such tasks (a `tokio::task::JoinSet` does), or make them executions of their own.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Outcome {
     /// Done: `succeeded`. The value is the output, at most 256 KiB encoded; a larger one is
@@ -63,6 +68,27 @@ impl Outcome {
     pub fn fail(reason: impl fmt::Display) -> Self {
         Self::Fail(reason.to_string())
     }
+}
+
+/// An output in the encoding of the payload.
+pub(crate) fn encoded(value: &Value, content_type: &str) -> Result<Payload, String> {
+    let (bytes, content_type) = if content_type == header::MSGPACK {
+        let bytes = rmp_serde::to_vec_named(value).map_err(|error| error.to_string());
+        (bytes?, header::MSGPACK)
+    } else {
+        let bytes = serde_json::to_vec(value).map_err(|error| error.to_string());
+        (bytes?, header::JSON)
+    };
+    if bytes.len() > OUTPUT_MAX {
+        return Err(format!(
+            "output of {} bytes is larger than {OUTPUT_MAX}",
+            bytes.len()
+        ));
+    }
+    Ok(Payload {
+        bytes,
+        content_type: content_type.to_owned(),
+    })
 }
 
 /// An attempt that ended without an outcome: charged, and repeated by policy.
@@ -155,6 +181,26 @@ mod tests {
         );
         let unencodable = std::collections::BTreeMap::from([(vec![1], 2)]);
         assert!(Outcome::complete(unencodable).is_err());
+    }
+
+    #[test]
+    fn outputs_keep_the_payloads_encoding_and_the_limit() {
+        let value = serde_json::json!({ "files": 3 });
+        assert_eq!(
+            encoded(&value, header::JSON).unwrap().bytes,
+            br#"{"files":3}"#
+        );
+        let packed = encoded(&value, header::MSGPACK).unwrap();
+        assert_eq!(
+            rmp_serde::from_slice::<Value>(&packed.bytes).unwrap(),
+            value
+        );
+        let large = Value::String("x".repeat(OUTPUT_MAX));
+        assert!(
+            encoded(&large, header::JSON)
+                .unwrap_err()
+                .contains("larger than 262144")
+        );
     }
 
     #[test]

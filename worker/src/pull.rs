@@ -17,6 +17,8 @@
 //! Order: `high` before `normal` and submitted messages, which take turns, before `low`; every
 //! eighth round begins with the low lanes, so that they never starve. Queues take turns.
 
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use async_nats::connection::State as Connection;
@@ -226,7 +228,6 @@ impl Puller {
     async fn deliver(&mut self, lane: usize, message: Message, reserved: &mut Reserved) {
         let received = clock::boot();
         let lane = &mut self.lanes[lane];
-        lane.last_message = received;
         lane.trouble.over();
         self.counted.received();
         let delivery = Delivery {
@@ -234,17 +235,21 @@ impl Puller {
             source: lane.source,
             place: reserved.take(),
             received,
+            last_ours: Arc::clone(&lane.last_ours),
         };
         // Nobody takes it any more only when the worker stops: AckWait brings it to another.
         let _stopping = self.deliveries.send(delivery).await;
     }
 
-    /// A tenth of the time since the last message, within [`TURN`].
+    /// A tenth of the time since the last message that was ours, within [`TURN`].
     fn turn(&self) -> Duration {
         let last = self
             .lanes
             .iter()
-            .map(|lane| lane.last_message)
+            .map(|lane| {
+                let last_ours = lane.last_ours.load(Ordering::Relaxed);
+                lane.since.max(Duration::from_millis(last_ours))
+            })
             .max()
             .unwrap_or_default();
         (clock::boot().saturating_sub(last) / 10).clamp(TURN.0, TURN.1)
@@ -271,12 +276,17 @@ impl Puller {
         Ok(())
     }
 
-    /// Parks a pull on every empty lane, as far as there is room; those that were busy last first.
+    /// Parks a pull on every empty lane, as far as there is room: those that brought work last
+    /// first, then by lot, and last those whose last message was handed back. A worker that
+    /// waits on such a lane would take from those that have the handler, again and again.
     async fn park(&mut self, parked: &mut Parked) -> Result<(), Anew> {
         let mut empty: Vec<_> = (0..self.lanes.len())
             .filter(|lane| matches!(self.lanes[*lane].state, State::Empty(_)))
             .collect();
-        empty.sort_by_key(|lane| std::cmp::Reverse(self.lanes[*lane].last_message));
+        empty.sort_by_cached_key(|lane| {
+            let last_ours = self.lanes[*lane].last_ours.load(Ordering::Relaxed);
+            (std::cmp::Reverse(last_ours), fastrand::u32(..))
+        });
         let short = (self.capacity.room() < empty.len()).then(|| self.turn());
         for lane in empty {
             let reserved = self.capacity.reserve(1);

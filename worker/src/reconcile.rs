@@ -10,9 +10,9 @@ use uuid::Uuid;
 use crate::call::{CALL_MAX, bounded};
 use crate::claims::Claims;
 use crate::clock;
-use crate::commit::release;
 use crate::retry::between;
 use crate::session::{Keeper, Session};
+use crate::teller::release;
 
 /// Time between two looks, give or take a fifth.
 const EVERY: Duration = Duration::from_secs(10);

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use bellwether_schemas::state::DeadReason;
 use bellwether_schemas::state::State;
 use bellwether_store::executions::Refusal;
 use bellwether_telemetry::metrics::{counters, job, outcome, reason};
@@ -33,6 +34,10 @@ pub struct Stats {
     pub fenced: u64,
     /// Results that the ledger refuses for their own sake; see the log.
     pub unstorable: u64,
+    /// Handlers that did not succeed although their own transaction
+    /// ([`Context::commit_in`](crate::Context::commit_in)) had committed: the row says
+    /// `succeeded`, the log says what they said.
+    pub contradicted: u64,
     /// Sessions lost or given up.
     pub sessions_lost: u64,
     /// Messages that the broker may send now: above zero, the worker is ready for work.
@@ -110,6 +115,7 @@ struct Counts {
     committed: [Count; OUTCOMES.len()],
     fenced: Count,
     unstorable: Count,
+    contradicted: Count,
     sessions_lost: Count,
 }
 
@@ -139,9 +145,9 @@ impl Counted {
         counters().claims.add(1, &[outcome("deferred")]);
     }
 
-    pub(crate) fn dead_letter(&self, why: &'static str) {
+    pub(crate) fn dead_letter(&self, why: DeadReason) {
         self.0.dead_letters.add(1);
-        counters().dead_letters.add(1, &[reason(why)]);
+        counters().dead_letters.add(1, &[reason(why.as_str())]);
     }
 
     pub(crate) fn foreign(&self) {
@@ -172,6 +178,11 @@ impl Counted {
         self.0.unstorable.add(1);
     }
 
+    pub(crate) fn contradicted(&self, name: &str) {
+        self.0.contradicted.add(1);
+        counters().contradicted.add(1, &[job(name)]);
+    }
+
     pub(crate) fn session_lost(&self) {
         self.0.sessions_lost.add(1);
     }
@@ -199,6 +210,7 @@ impl Counted {
             committed: named(&OUTCOMES, &counts.committed),
             fenced: counts.fenced.get(),
             unstorable: counts.unstorable.get(),
+            contradicted: counts.contradicted.get(),
             sessions_lost: counts.sessions_lost.get(),
             ..Stats::default()
         }

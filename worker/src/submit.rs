@@ -4,16 +4,16 @@
 use std::time::Duration;
 
 use async_nats::HeaderMap;
-use bellwether_schemas::limits::{KEY_MAX, PAYLOAD_MAX};
+use bellwether_schemas::limits::{ERROR_TEXT_MAX, KEY_MAX, PAYLOAD_MAX};
+use bellwether_schemas::state::DeadReason;
 use bellwether_schemas::trace::TraceContext;
-use bellwether_schemas::{header, ids, names};
+use bellwether_schemas::{header, ids, key, names, text};
 use bellwether_store::Payload;
-use bellwether_store::executions::{DeadLetter, SubmitAsk};
+use bellwether_store::dead::DeadLetter;
+use bellwether_store::executions::SubmitAsk;
 use bellwether_store::schedules::Policy;
 use chrono::{DateTime, Utc};
 
-/// Keys that begin so are made from the message's place in the stream.
-const RESERVED: char = '~';
 /// Longest `Bw-Timeout`: 365 days.
 const TIMEOUT_MAX_SECS: u64 = 365 * 24 * 3600;
 
@@ -33,11 +33,11 @@ pub(crate) struct Submitted<'a> {
 }
 
 struct Refused {
-    reason: &'static str,
+    reason: DeadReason,
     detail: String,
 }
 
-const fn refused(reason: &'static str, detail: String) -> Refused {
+const fn refused(reason: DeadReason, detail: String) -> Refused {
     Refused { reason, detail }
 }
 
@@ -47,22 +47,20 @@ impl Submitted<'_> {
     pub(crate) fn ask(&self, policy: Option<&Policy>) -> Result<SubmitAsk, Box<DeadLetter>> {
         let key = match self.key() {
             Ok(key) => key,
-            Err(why) => return Err(self.dead_letter(self.own_key(), why)),
+            Err(why) => {
+                return Err(self.dead_letter(key::of_place(self.sequence, self.stored_at_ns), &why));
+            }
         };
         self.read(key.clone(), policy)
-            .map_err(|why| self.dead_letter(key, why))
+            .map_err(|why| self.dead_letter(key, &why))
     }
 
     fn read(&self, key: String, policy: Option<&Policy>) -> Result<SubmitAsk, Refused> {
         if let Err(error) = names::check("job", self.job) {
-            return Err(refused("bad_header", error.to_string()));
+            return Err(refused(DeadReason::BadHeader, error.to_string()));
         }
-        if self.body.len() > PAYLOAD_MAX {
-            let size = self.body.len();
-            return Err(refused(
-                "too_large",
-                format!("body of {size} bytes is larger than {PAYLOAD_MAX}"),
-            ));
+        if let Some(why) = self.too_large() {
+            return Err(why);
         }
         let content_type = self.content_type()?;
         let run_at = self.run_at()?;
@@ -70,8 +68,9 @@ impl Submitted<'_> {
         if let Some(timeout) = self.timeout()? {
             pinned.timeout = timeout;
         }
+        let fire_id = ids::fresh();
         Ok(SubmitAsk {
-            fire_id: ids::fresh(),
+            fire_id,
             claim_id: ids::token(),
             job: self.job.to_owned(),
             queue: self.queue.to_owned(),
@@ -84,7 +83,8 @@ impl Submitted<'_> {
             policy: pinned,
             trace: self
                 .header(header::TRACEPARENT)
-                .and_then(|parent| TraceContext::parse(parent, self.header(header::TRACESTATE))),
+                .and_then(|parent| TraceContext::parse(parent, self.header(header::TRACESTATE)))
+                .or_else(|| Some(bellwether_telemetry::root(fire_id))),
             stored_at: DateTime::from_timestamp_nanos(self.stored_at_ns),
             has_handler: policy.is_some(),
         })
@@ -95,27 +95,13 @@ impl Submitted<'_> {
     }
 
     fn key(&self) -> Result<String, Refused> {
-        let Some(key) = self
-            .header(header::KEY)
-            .or_else(|| self.header(header::MSG_ID))
-        else {
-            return Ok(self.own_key());
-        };
-        let why = if key.starts_with(RESERVED) {
-            format!("keys that begin with `{RESERVED}` are reserved")
-        } else if key.is_empty() || key.len() > KEY_MAX {
-            format!("a key has 1 to {KEY_MAX} bytes, this one {}", key.len())
-        } else if key.contains(char::is_control) {
-            "a key has no control characters".to_owned()
-        } else {
-            return Ok(key.to_owned());
-        };
-        Err(refused("bad_key", why))
-    }
-
-    /// The key of a message that names none: its place in this stream and no other.
-    fn own_key(&self) -> String {
-        format!("{RESERVED}{}.{}", self.sequence, self.stored_at_ns)
+        key::of_message(
+            self.header(header::KEY),
+            self.header(header::MSG_ID),
+            self.sequence,
+            self.stored_at_ns,
+        )
+        .map_err(|bad| refused(DeadReason::BadKey, bad.to_string()))
     }
 
     fn content_type(&self) -> Result<&'static str, Refused> {
@@ -128,7 +114,7 @@ impl Submitted<'_> {
             .find(|known| essence.eq_ignore_ascii_case(known))
             .ok_or_else(|| {
                 refused(
-                    "unsupported_content_type",
+                    DeadReason::UnsupportedContentType,
                     format!(
                         "{given:?} is neither {} nor {}",
                         header::JSON,
@@ -146,7 +132,7 @@ impl Submitted<'_> {
                     .map_err(|error| {
                         let name = header::RUN_AT;
                         refused(
-                            "bad_header",
+                            DeadReason::BadHeader,
                             format!("{name} {given:?} is no RFC 3339 instant: {error}"),
                         )
                     })
@@ -161,7 +147,7 @@ impl Submitted<'_> {
                     Ok(Duration::from_secs(seconds))
                 }
                 _ => Err(refused(
-                    "bad_header",
+                    DeadReason::BadHeader,
                     format!(
                         "{} {given:?} is no whole number of seconds from 1 to {TIMEOUT_MAX_SECS}",
                         header::TIMEOUT
@@ -171,14 +157,34 @@ impl Submitted<'_> {
             .transpose()
     }
 
-    fn dead_letter(&self, key: String, why: Refused) -> Box<DeadLetter> {
+    fn too_large(&self) -> Option<Refused> {
+        let size = self.body.len();
+        (size > PAYLOAD_MAX).then(|| {
+            refused(
+                DeadReason::TooLarge,
+                format!("body of {size} bytes is larger than {PAYLOAD_MAX}"),
+            )
+        })
+    }
+
+    fn dead_letter(&self, key: String, why: &Refused) -> Box<DeadLetter> {
+        // Whatever else is wrong: only its beginning is kept, and must never be replayed.
+        let too_large = self.too_large();
+        let why = too_large.as_ref().unwrap_or(why);
         Box::new(DeadLetter {
-            job: self.job.to_owned(),
+            job: text::clean(self.job, KEY_MAX).into_owned(),
             queue: self.queue.to_owned(),
             key,
             reason: why.reason,
-            detail: why.detail,
-            payload: self.body[..self.body.len().min(PAYLOAD_MAX)].to_vec(),
+            // It may quote a header of any size.
+            detail: text::clean(&why.detail, ERROR_TEXT_MAX).into_owned(),
+            payload: Payload {
+                bytes: self.body[..self.body.len().min(PAYLOAD_MAX)].to_vec(),
+                content_type: self
+                    .header(header::CONTENT_TYPE)
+                    .unwrap_or(header::JSON)
+                    .to_owned(),
+            },
         })
     }
 }
@@ -255,33 +261,39 @@ mod tests {
         let own = "~7.1750000000123456789".to_owned();
         assert_eq!(
             dead(&[(header::KEY, "~1.2")], b""),
-            ("bad_key", own.clone())
+            (DeadReason::BadKey, own.clone())
         );
         assert_eq!(
             dead(&[(header::KEY, &"x".repeat(257))], b""),
-            ("bad_key", own.clone())
+            (DeadReason::BadKey, own.clone())
         );
         assert_eq!(
             dead(&[(header::CONTENT_TYPE, "text/plain")], b""),
-            ("unsupported_content_type", own.clone())
+            (DeadReason::UnsupportedContentType, own.clone())
         );
         assert_eq!(
             dead(&[(header::KEY, "k"), (header::RUN_AT, "tomorrow")], b""),
-            ("bad_header", "k".into())
+            (DeadReason::BadHeader, "k".into())
         );
-        assert_eq!(dead(&[(header::TIMEOUT, "0")], b"").0, "bad_header");
-        assert_eq!(dead(&[(header::TIMEOUT, "1.5")], b"").0, "bad_header");
-        assert_eq!(dead(&[], &vec![0; PAYLOAD_MAX + 1]), ("too_large", own));
+        assert_eq!(
+            dead(&[(header::TIMEOUT, "0")], b"").0,
+            DeadReason::BadHeader
+        );
+        assert_eq!(
+            dead(&[(header::TIMEOUT, "1.5")], b"").0,
+            DeadReason::BadHeader
+        );
+        assert_eq!(
+            dead(&[], &vec![0; PAYLOAD_MAX + 1]),
+            (DeadReason::TooLarge, own)
+        );
     }
 
     #[test]
     fn a_bad_trace_costs_the_trace_and_never_the_job() {
-        assert_eq!(
-            ask(&[(header::TRACEPARENT, "nonsense")], b"", None)
-                .unwrap()
-                .trace,
-            None
-        );
+        let asked = ask(&[(header::TRACEPARENT, "nonsense")], b"", None).unwrap();
+        let own = bellwether_telemetry::root(asked.fire_id);
+        assert_eq!(asked.trace, Some(own), "as without a header");
         let parent = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
         let trace = ask(&[(header::TRACEPARENT, parent)], b"", None)
             .unwrap()

@@ -6,8 +6,9 @@ use std::time::Duration;
 
 use async_nats::{Client, jetstream};
 use bellwether_schemas::PRODUCT_VERSION;
+use bellwether_schemas::state::Capability;
 use bellwether_schemas::subject::Subjects;
-use bellwether_store::schedules::{NewSchedule, Registered};
+use bellwether_store::schedules::NewSchedule;
 use bellwether_store::sessions::NewSession;
 use bellwether_store::{self as store, Store};
 use futures_util::FutureExt;
@@ -23,9 +24,11 @@ use uuid::Uuid;
 use crate::broker::{self, Broker, Found};
 use crate::builder::{Builder, host_name};
 use crate::call::{CALL_MAX, bounded};
+use crate::cancel;
 use crate::capacity::{Capacity, Limits};
 use crate::claims::Claims;
 use crate::commit::Commits;
+use crate::definitions::Definitions;
 use crate::delivery::{Delivery, Jobs, Reader};
 use crate::drain::Drain;
 use crate::error::Error;
@@ -53,6 +56,8 @@ pub(crate) struct Plan {
     pub(crate) queues: Vec<String>,
     pub(crate) jobs: Arc<Jobs>,
     pub(crate) schedules: Vec<NewSchedule>,
+    /// What the session reports of them.
+    pub(crate) definitions: Vec<(String, String)>,
     pub(crate) limits: Limits,
     pub(crate) drain: Duration,
     pub(crate) lease: Lease,
@@ -162,7 +167,8 @@ impl Worker {
     async fn start(self, stop_now: CancellationToken) -> Result<Started, Error> {
         let Self { plan, handle } = self;
         let (ledger, ledger_id) = open_ledger(&plan.database).await?;
-        register(ledger.as_ref(), &plan.schedules).await?;
+        let mut definitions = Definitions::new(Arc::clone(&ledger), plan.schedules.clone());
+        definitions.start().await?;
         let client = plan.broker.client(&plan.name).await?;
         let js = jetstream::new(client.clone());
         wait_for_streams(&js, &client, &plan.subjects, ledger_id).await?;
@@ -180,6 +186,7 @@ impl Worker {
             ledger,
             ledger_id,
             keeper: Arc::new(keeper),
+            definitions,
             client,
             js,
         })
@@ -193,6 +200,7 @@ struct Started {
     ledger: Arc<dyn Store>,
     ledger_id: Uuid,
     keeper: Arc<Keeper>,
+    definitions: Definitions,
     client: Client,
     js: jetstream::Context,
 }
@@ -210,6 +218,7 @@ impl Started {
             Arc::clone(&self.ledger),
             self.handle.counted.clone(),
             Arc::clone(&self.handle.pending),
+            give_up.clone(),
         );
         let limits = self.plan.limits;
         let (deliver, deliveries) = mpsc::channel(limits.max_concurrent + limits.prefetch);
@@ -223,15 +232,21 @@ impl Started {
             Arc::clone(&self.keeper),
             claims.clone(),
         ));
+        parts.spawn(cancel::run(
+            Arc::clone(&self.ledger),
+            Arc::clone(&self.keeper),
+            claims.clone(),
+        ));
         parts.spawn(answer_probes(Arc::clone(&self.keeper)));
         let drained = drain.clone();
         parts.spawn(drained.give_up(stop.clone(), stop_now.clone(), give_up.clone()));
         let mut committing = JoinSet::new();
-        committing.spawn(committer.run(flush.clone(), give_up.clone()));
+        committing.spawn(committer.run(flush.clone()));
 
         let handlers = TaskTracker::new();
         handlers.close();
         let feeder = self.feeder(claims, commits, deliveries, open, handlers.clone(), give_up);
+        parts.spawn(self.definitions.run(Arc::clone(&self.keeper)));
         tracing::info!(name = self.plan.name, queues = ?self.plan.queues, "worker started");
         let feeding = feeder.run(stop.clone()).boxed();
         let mut broken = watch_over(feeding, &mut parts, &mut committing, &stop).await;
@@ -271,6 +286,7 @@ impl Started {
         give_up: CancellationToken,
     ) -> Feeder {
         Feeder {
+            name: Arc::from(self.plan.name.as_str()),
             ledger: Arc::clone(&self.ledger),
             client: self.client.clone(),
             keeper: Arc::clone(&self.keeper),
@@ -345,6 +361,8 @@ fn session_of(plan: &Plan) -> NewSession {
         version: PRODUCT_VERSION.to_owned(),
         queues: plan.queues.clone(),
         jobs,
+        definitions: plan.definitions.clone(),
+        capabilities: vec![Capability::Cancel],
         max_concurrent: u32::try_from(plan.limits.max_concurrent).unwrap_or(u32::MAX),
         lease: plan.lease.ttl,
     }
@@ -353,37 +371,25 @@ fn session_of(plan: &Plan) -> NewSession {
 /// Waits for the database; a schema of another version is an error.
 async fn open_ledger(database: &store::Options) -> Result<(Arc<dyn Store>, Uuid), Error> {
     patiently("reach the ledger", || {
-        async {
+        let opened = async {
             let ledger = store::connect(database).await?;
             let id = ledger.ledger().await?.id;
             Ok((ledger, id))
-        }
-        .boxed()
+        };
+        bounded(CALL_MAX, opened).boxed()
     })
     .await
 }
 
-/// Inserts the schedules of jobs that have one; a live one of the name stays as it is.
-async fn register(ledger: &dyn Store, schedules: &[NewSchedule]) -> Result<(), Error> {
-    for schedule in schedules {
-        let registered =
-            patiently("register a schedule", || ledger.register_schedule(schedule)).await?;
-        if let Registered::Inserted(id) = registered {
-            tracing::info!(name = schedule.name, %id, "schedule inserted");
-        }
-    }
-    Ok(())
-}
-
-/// Repeats what may pass until it is done.
-async fn patiently<'a, T>(
+/// Repeats what may pass until it is done. Each try is to be bounded.
+pub(crate) async fn patiently<'a, T>(
     what: &'static str,
     act: impl Fn() -> BoxFuture<'a, store::Result<T>>,
 ) -> Result<T, Error> {
     let mut trouble = Trouble::with(what);
     let mut delays = asking_again(START_CAP);
     loop {
-        match bounded(CALL_MAX, act()).await {
+        match act().await {
             Ok(done) => {
                 trouble.over();
                 return Ok(done);

@@ -47,12 +47,15 @@ pub(crate) async fn run(config: &Config, format: Format) -> Result<()> {
 
 fn print(laws: &[LawReport], format: Format) -> Result<()> {
     let (looked_at, violations) = totals(laws);
-    if format == Format::Json {
-        return Ok(output::json(&Report {
-            looked_at,
-            violations,
-            laws,
-        })?);
+    let report = Report {
+        looked_at,
+        violations,
+        laws,
+    };
+    match format {
+        Format::Json => return Ok(output::json(&report)?),
+        Format::Jsonl => return Ok(output::json_line(&report)?),
+        Format::Table | Format::Id => {}
     }
     let rows = laws.iter().map(|law| {
         vec![

@@ -1,7 +1,14 @@
 //! Operator commands: each reads or asks, prints, and ends.
 
 pub(crate) mod audit;
+mod body;
+mod bulk;
+pub(crate) mod completion;
+pub(crate) mod config;
+pub(crate) mod dead;
 pub(crate) mod executions;
+mod parse;
+pub(crate) mod queues;
 pub(crate) mod schedules;
 pub(crate) mod submit;
 pub(crate) mod version;

@@ -25,9 +25,8 @@ pub(crate) fn run(format: Format) -> Result<()> {
         plugin_api: PLUGIN_API_LEVEL,
         zone_data: bellwether_time::zone_data_version(),
     };
-    match format {
-        Format::Json => output::json(&versions)?,
-        Format::Table => output::line(&format!(
+    Ok(output::one(format, &versions, "", |versions| {
+        output::line(&format!(
             "bellwether {}\nwire version {}\ndatabase schema version {}\nplugin API level {}\n\
              time zone data {}",
             versions.product,
@@ -35,7 +34,6 @@ pub(crate) fn run(format: Format) -> Result<()> {
             versions.schema,
             versions.plugin_api,
             versions.zone_data
-        ))?,
-    }
-    Ok(())
+        ))
+    })?)
 }

@@ -11,7 +11,7 @@ pub(crate) enum Command {
     /// Lists live sessions and the newest ended ones
     List {
         /// Most ended sessions shown
-        #[arg(long, default_value_t = 20, value_name = "N")]
+        #[arg(long, default_value_t = 20, value_name = "N", value_parser = clap::value_parser!(u32).range(..=10_000))]
         limit: u32,
     },
 }
@@ -21,23 +21,25 @@ pub(crate) async fn run(config: &Config, command: &Command, format: Format) -> R
     let store = config.store("bellwether workers").await?;
     let sessions = store.sessions(*limit).await?;
     store.close().await;
-    if format == Format::Json {
-        return Ok(output::json(&sessions)?);
-    }
-    let rows = sessions.iter().map(|session| {
-        vec![
-            session.name.clone(),
-            session.state.to_string(),
-            format!("{}/{}", session.running, session.max_concurrent),
-            session.queues.join(","),
-            session.jobs.join(","),
-            format!("{}:{}", session.host, session.pid),
-            instant(session.renewed_at),
-            session.id.to_string(),
-        ]
-    });
     let head = [
         "worker", "state", "running", "queues", "jobs", "process", "renewed", "session",
     ];
-    Ok(output::table(&head, rows.collect())?)
+    Ok(output::list(
+        format,
+        &sessions,
+        |session| session.id.to_string(),
+        &head,
+        |session| {
+            vec![
+                session.name.clone(),
+                session.state.to_string(),
+                format!("{}/{}", session.running, session.max_concurrent),
+                session.queues.join(","),
+                session.jobs.join(","),
+                format!("{}:{}", session.host, session.pid),
+                instant(session.renewed_at),
+                session.id.to_string(),
+            ]
+        },
+    )?)
 }

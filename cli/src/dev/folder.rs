@@ -4,7 +4,7 @@ use std::fs::{File, TryLockError};
 use std::io::{Read, Seek, Write};
 use std::path::{Path, PathBuf};
 
-use crate::config;
+use crate::config::{self, key};
 use crate::exit::{Failure, Result, USAGE};
 
 /// The file by which a demo knows its own folder.
@@ -114,14 +114,11 @@ impl Folder {
 
     /// Writes the configuration that other commands in the same place find by themselves.
     pub(crate) fn write_config(&self, nats_url: &str, namespace: &str) -> Result<()> {
-        let file = config::File {
-            database_url: Some(self.database_url()),
-            database_schema: None,
-            nats_url: Some(nats_url.to_owned()),
-            namespace: Some(namespace.to_owned()),
-        };
-        let text = toml::to_string(&file)
-            .map_err(|error| Failure::new(crate::exit::FAILED, error.to_string()))?;
+        let text = config::render(&[
+            (key::DATABASE_URL, &self.database_url()),
+            (key::NATS_URL, nats_url),
+            (key::NAMESPACE, namespace),
+        ])?;
         let unfinished = self.join("bellwether.toml.new");
         std::fs::write(&unfinished, text)?;
         std::fs::rename(unfinished, self.join("bellwether.toml"))?;

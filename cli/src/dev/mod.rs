@@ -32,6 +32,7 @@ use screen::Screen;
 const DEFAULT_FOLDER: &str = ".bellwether";
 const NATS_PORT: u16 = 4222;
 const STOP_WITHIN: Duration = Duration::from_secs(45);
+const DRAIN_MAX: Duration = Duration::from_secs(2);
 
 #[derive(Debug, Args)]
 pub(crate) struct Command {
@@ -50,6 +51,10 @@ pub(crate) struct Command {
     /// Demo: ends by itself after this many reports
     #[arg(long, value_name = "N", requires = "demo", value_parser = clap::value_parser!(u32).range(2..))]
     exit_after: Option<u32>,
+    /// Sends the traces and metrics of all roles to this OTLP/HTTP endpoint,
+    /// for example http://127.0.0.1:4318
+    #[arg(long, value_name = "URL", value_parser = otlp)]
+    otlp: Option<String>,
 }
 
 /// Everything that runs.
@@ -64,9 +69,36 @@ pub(crate) struct Dev {
     screen: Screen,
 }
 
+/// An endpoint; what is none would only be logged by each role.
+fn otlp(text: &str) -> Result<String, String> {
+    let rest = text
+        .strip_prefix("http://")
+        .or(text.strip_prefix("https://"));
+    let host = rest.and_then(|rest| rest.split('/').next());
+    match host {
+        Some(host) if !host.is_empty() && !text.contains(char::is_whitespace) => {
+            Ok(text.to_owned())
+        }
+        _ => Err("no endpoint: write for example http://127.0.0.1:4318".to_owned()),
+    }
+}
+
 pub(crate) async fn run(command: &Command, log: &str) -> Result<()> {
-    bellwether_telemetry::init("warn", bellwether_telemetry::Format::Compact)
-        .map_err(|error| Failure::new(USAGE, error.to_string()))?;
+    // Before anything starts: each role would refuse it, again and again.
+    bellwether_telemetry::check_filter(log).map_err(|error| Failure::usage(error.to_string()))?;
+    let telemetry = bellwether_telemetry::init_to(
+        "bellwether-dev",
+        "warn",
+        bellwether_telemetry::Format::Compact,
+        command.otlp.as_deref(),
+    )
+    .map_err(|error| Failure::new(USAGE, error.to_string()))?;
+    let ended = Box::pin(everything(command, log)).await;
+    telemetry.shutdown().await;
+    ended
+}
+
+async fn everything(command: &Command, log: &str) -> Result<()> {
     let roots = if command.demo {
         Some(report::roots(command.dir.as_deref()).await?)
     } else {
@@ -103,8 +135,11 @@ pub(crate) async fn run(command: &Command, log: &str) -> Result<()> {
         Err(failure) => Err(failure),
     };
     dev.store.close().await;
-    if let Err(error) = dev.broker.drain().await {
-        tracing::debug!(%error, "the connection was closed already");
+    // While the broker is away nobody reads what waits to be sent.
+    match tokio::time::timeout(DRAIN_MAX, dev.broker.drain()).await {
+        Ok(Ok(())) => {}
+        Ok(Err(error)) => tracing::debug!(%error, "the connection was closed already"),
+        Err(_elapsed) => tracing::debug!("the connection takes nothing and is given up"),
     }
     let nats_stopped = dev.nats.stop().await;
     ended.and(stopped)?;
@@ -136,7 +171,7 @@ impl Dev {
         screen.line(&format!("nats-server  {} (pid {pid})", nats.url()))?;
         screen.line(&format!("ledger       {}", folder.database_url()))?;
         let config = folder.join("bellwether.toml");
-        let roles = roles_of(&folder, &config, log, command.demo)?;
+        let roles = roles_of(&folder, &config, log, command)?;
         let mut dev = Self {
             folder,
             nats,
@@ -194,9 +229,9 @@ impl Dev {
             self.screen.line(&format!("  bellwether {next}{flag}"))?;
         }
         self.screen
-            .line("a worker of your own finds both servers by these variables:")?;
+            .line("workers and clients of your own find both servers by these variables:")?;
         self.screen.line(&format!(
-            "  BELLWETHER_DATABASE_URL={} BELLWETHER_NATS_URL={}",
+            "  export BELLWETHER_DATABASE_URL={} BELLWETHER_NATS_URL={}",
             self.folder.database_url(),
             self.nats.url()
         ))?;
@@ -224,13 +259,18 @@ impl Dev {
 }
 
 /// The roles of a `dev`; with the demo also its two workers.
-fn roles_of(folder: &Folder, config: &Path, log: &str, demo: bool) -> Result<Vec<Role>> {
+fn roles_of(folder: &Folder, config: &Path, log: &str, command: &Command) -> Result<Vec<Role>> {
     let config = config.display().to_string();
     let tail = ["--config", config.as_str(), "--log", log];
-    let role =
-        |name: &str, args: &[&str]| Role::new(folder, name, &[args, tail.as_slice()].concat());
+    let role = |name: &str, args: &[&str]| -> Result<Role> {
+        let role = Role::new(folder, name, &[args, tail.as_slice()].concat())?;
+        Ok(match &command.otlp {
+            Some(url) => role.env("OTEL_EXPORTER_OTLP_ENDPOINT", Path::new(url)),
+            None => role,
+        })
+    };
     let mut roles = vec![role("ticker", &["ticker"])?, role("relay", &["relay"])?];
-    if demo {
+    if command.demo {
         let book = folder.join("book.db");
         for name in ["worker-1", "worker-2"] {
             let args = ["worker", "--demo", "--name", name, "--max-concurrent", "2"];

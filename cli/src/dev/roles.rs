@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use bellwether_sandbox::{Launch, Process, Signal, Tie, Usage};
 
 use super::folder::Folder;
+use crate::config::key::{CONFIG_ENV, KEYS};
 use crate::exit::Result;
 use crate::role::HEARTBEAT_ENV;
 
@@ -84,8 +85,12 @@ impl Role {
             .env(HEARTBEAT_ENV, &self.heartbeat)
             .tie(Tie::Stdin);
         // Variables win over the file: the children must use what `dev` made.
-        for name in ["DATABASE_URL", "DATABASE_SCHEMA", "NATS_URL", "NAMESPACE"] {
-            launch = launch.env_remove(format!("BELLWETHER_{name}"));
+        let of_system = KEYS.iter().filter(|key| key.section.is_empty());
+        for name in of_system
+            .map(|key| key.variable())
+            .chain([CONFIG_ENV.to_owned()])
+        {
+            launch = launch.env_remove(name);
         }
         for (key, value) in &self.env {
             launch = launch.env(key, value);

@@ -8,21 +8,38 @@ pub(crate) mod worker;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use bellwether_telemetry::Format;
+use bellwether_telemetry::{Format, Telemetry};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
-use crate::exit::{Failure, Result};
+use crate::config::{Config, key};
+use crate::exit::{Failure, INTERRUPTED, Result, TERMINATED};
 
 /// The file that a role touches while its runtime answers; `dev` sets it.
 pub(crate) const HEARTBEAT_ENV: &str = "BELLWETHER_HEARTBEAT_FILE";
 
 const HEARTBEAT_EVERY: Duration = Duration::from_secs(2);
 
+/// Runs a role, with its logs and traces around it. `service` is its name in them.
+pub(crate) async fn run(
+    service: &str,
+    config: &Config,
+    role: impl Future<Output = Result<()>>,
+) -> Result<()> {
+    let telemetry = start(service, config)?;
+    let ended = Box::pin(role).await;
+    telemetry.shutdown().await;
+    ended
+}
+
 /// What every role does first: logs, the tie to a parent that started it, the heartbeat.
-pub(crate) fn start(log: &str) -> Result<()> {
-    bellwether_telemetry::init(log, Format::Auto)
+fn start(service: &str, config: &Config) -> Result<Telemetry> {
+    let filter = config.text(key::LOG).unwrap_or_default();
+    let telemetry = bellwether_telemetry::init(service, filter, Format::Auto)
         .map_err(|error| Failure::usage(error.to_string()))?;
+    for warning in &config.warnings {
+        tracing::warn!("{warning}");
+    }
     tokio::spawn(async {
         bellwether_sandbox::parent_gone().await;
         tracing::error!("the process that started this one is gone: ending at once");
@@ -31,7 +48,7 @@ pub(crate) fn start(log: &str) -> Result<()> {
     if let Some(path) = std::env::var_os(HEARTBEAT_ENV) {
         tokio::spawn(beat(PathBuf::from(path)));
     }
-    Ok(())
+    Ok(telemetry)
 }
 
 /// Shows that the runtime still answers.
@@ -60,10 +77,10 @@ pub(crate) fn shutdown() -> Result<CancellationToken> {
         tracing::info!("stopping; a second signal ends at once");
         cancel.cancel();
         let code = tokio::select! {
-            _ = term.recv() => 143,
-            _ = interrupt.recv() => 130,
+            _ = term.recv() => TERMINATED,
+            _ = interrupt.recv() => INTERRUPTED,
         };
-        std::process::exit(code);
+        std::process::exit(code.into());
     });
     Ok(token)
 }

@@ -1,28 +1,26 @@
 //! `bellwether ticker`.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use bellwether_outbox_relay::NatsWaker;
 use bellwether_ticker::{Options, Ticker, Waker};
 use clap::Args;
 
-use crate::config::Config;
-use crate::duration;
-use crate::exit::{Failure, Result};
+use crate::config::{Config, Flags, Section, key};
+use crate::exit::Result;
 
 #[derive(Debug, Args)]
 pub(crate) struct Command {
-    /// Lease of the leader's term; renewed after a third of it
-    #[arg(long, default_value = "9s", value_parser = duration::parse, value_name = "DURATION")]
-    lease: Duration,
-    /// Longest lease of a worker session; after a gap in this ticker's view nothing is
-    /// declared lost for that long
-    #[arg(long, default_value = "9s", value_parser = duration::parse, value_name = "DURATION")]
-    session_lease: Duration,
-    /// Refuses to start unless the ledger has this many partitions [default: any]
-    #[arg(long, value_name = "N")]
-    partition_count: Option<u32>,
+    #[command(flatten)]
+    pub(crate) flags: Flags<Ours>,
+}
+
+/// The section `[ticker]`.
+#[derive(Debug)]
+pub(crate) struct Ours;
+
+impl Section for Ours {
+    const NAME: &'static str = "ticker";
 }
 
 /// A wake-up over core NATS; the ticker itself knows no NATS.
@@ -34,23 +32,19 @@ impl Waker for Wake {
     }
 }
 
-pub(crate) async fn run(config: &Config, command: &Command) -> Result<()> {
+pub(crate) async fn run(config: &Config) -> Result<()> {
+    let options = options(config)?;
     let shutdown = super::shutdown()?;
     let store = config.store("bellwether ticker").await?;
     let lease_store = config.store("bellwether ticker lease").await?;
     // A wake-up is a courtesy: the ticker plans whether or not the broker is there.
-    let nats = async_nats::ConnectOptions::new()
-        .name("bellwether ticker")
-        .retry_on_initial_connect()
-        .connect(&config.nats_url)
-        .await
-        .map_err(|error| Failure::usage(format!("failed to use {}: {error}", config.nats_url)))?;
+    let nats = config.nats_later("bellwether ticker").await?;
     let waker = NatsWaker::new(nats, &config.subjects);
     let ticker = Ticker::new(
         Arc::clone(&store),
         Arc::clone(&lease_store),
         Arc::new(Wake(waker)),
-        command.options(),
+        options,
     )?;
     let ended = ticker.run(shutdown).await;
     lease_store.close().await;
@@ -58,17 +52,19 @@ pub(crate) async fn run(config: &Config, command: &Command) -> Result<()> {
     Ok(ended?)
 }
 
-impl Command {
-    /// All times of a term keep their ratio to its lease.
-    fn options(&self) -> Options {
-        Options {
-            partition_count: self.partition_count,
-            lease: self.lease,
-            renew_every: self.lease / 3,
-            renew_timeout: self.lease * 2 / 9,
-            self_fence: self.lease * 7 / 9,
-            session_lease: self.session_lease,
-            ..Options::default()
-        }
-    }
+/// All times of a term keep their ratio to its lease.
+fn options(config: &Config) -> Result<Options> {
+    let lease = config.duration(key::TICKER_LEASE)?;
+    let options = Options {
+        partition_count: config.count(key::TICKER_PARTITION_COUNT)?,
+        lease,
+        renew_every: lease / 3,
+        renew_timeout: lease.saturating_mul(2) / 9,
+        self_fence: lease.saturating_mul(7) / 9,
+        session_lease: config.duration(key::TICKER_SESSION_LEASE)?,
+        ..Options::default()
+    };
+    // Before anybody is asked.
+    options.validate()?;
+    Ok(options)
 }

@@ -117,7 +117,7 @@ async fn submit_list_show_and_workers_tell_one_story() {
         "attempt 1 started",
         "attempt 1 ended: panic",
         "attempt 2 claimed by session",
-        "handler started",
+        "attempt 2 started",
         "ended: succeeded",
     ];
     let mut rest = what.iter();

@@ -13,5 +13,11 @@
 mod support;
 
 mod configuration;
+mod dead;
+mod every;
+mod executions;
+mod help;
 mod ledger;
 mod offline;
+mod schedules;
+mod submit;

@@ -7,8 +7,12 @@
 //! | `tickers` | the ticker that leads, and the relay |
 //! | `workers` | a worker with work in its hands |
 //! | `failover` | who takes the work of a dead worker over |
+//! | `definitions` | nothing but the peace: builds that define one schedule differently |
+//! | `hostile` | the process itself, by the handler |
 //! | `servers` | the nats-server, the Postgres |
 //! | `paths` | nothing: each way in, run on many processes |
+//! | `enqueue_in` | a program that asks for work in a transaction of its own |
+//! | `traces` | a worker, and the collector of traces |
 //! | `dev` | `bellwether dev` |
 //!
 //! Tests of one binary run one at a time, since they measure times (`Cluster` sees to it).
@@ -28,11 +32,15 @@
 )]
 mod support;
 
+mod definitions;
 mod dev;
+mod enqueue_in;
 mod failover;
+mod hostile;
 mod paths;
 mod servers;
 mod tickers;
+mod traces;
 mod workers;
 
 /// Settings of a worker whose loss is noticed soon, so that a test takes seconds. The ratios are

@@ -37,6 +37,8 @@ pub(crate) struct Cluster {
     /// The broker and the database, where they are this cluster's own.
     pub(crate) own_nats: Option<NatsServer>,
     pub(crate) own_postgres: Option<Postgres>,
+    /// More variables for its roles and programs.
+    pub(crate) variables: Vec<(&'static str, String)>,
     database_url: String,
     nats_url: String,
     started: AtomicU32,
@@ -117,6 +119,7 @@ impl Cluster {
             subjects: Subjects::new(&namespace).unwrap(),
             own_nats,
             own_postgres,
+            variables: Vec::new(),
             database_url,
             nats_url,
             started: AtomicU32::new(0),
@@ -144,21 +147,42 @@ impl Cluster {
     /// A worker: the program `patient` of the examples, set up by `PATIENT_…` variables. Waits
     /// until its session is in the ledger.
     pub(crate) async fn worker(&self, name: &str, settings: &[(&str, &str)]) -> Role {
-        let program = Path::new(env!("CARGO_BIN_EXE_bellwether")).with_file_name("patient");
-        assert!(
-            program.exists(),
-            "{} is missing; run `cargo build -p bellwether-examples` first",
-            program.display()
-        );
         let mut env = vec![("PATIENT_NAME", name)];
         env.extend(settings);
-        let mut worker = Role::start(self.launch(program, name, &env));
+        self.example("patient", name, &env).await
+    }
+
+    /// A worker that is one of the example programs. Waits until its session is in the ledger.
+    pub(crate) async fn example(&self, program: &str, name: &str, env: &[(&str, &str)]) -> Role {
+        let mut worker = self.example_unwatched(program, name, env);
         until(&format!("the session of {name}"), async || {
             assert!(worker.is_running(), "{name} ended:\n{}", worker.log());
             self.sessions().await.iter().any(|s| s.pid == worker.pid())
         })
         .await;
         worker
+    }
+
+    /// One of the example programs that is no worker, with variables on top of the cluster's.
+    pub(crate) fn program(&self, program: &str, args: &[&str], env: &[(&str, &str)]) -> Role {
+        let path = Path::new(env!("CARGO_BIN_EXE_bellwether")).with_file_name(program);
+        Role::start(self.launch(path, program, env).args(args))
+    }
+
+    /// The same at once.
+    pub(crate) fn example_unwatched(
+        &self,
+        program: &str,
+        name: &str,
+        env: &[(&str, &str)],
+    ) -> Role {
+        let program = Path::new(env!("CARGO_BIN_EXE_bellwether")).with_file_name(program);
+        assert!(
+            program.exists(),
+            "{} is missing; run `cargo build -p bellwether-examples` first",
+            program.display()
+        );
+        Role::start(self.launch(program, name, env))
     }
 
     fn launch(&self, program: PathBuf, name: &str, env: &[(&str, &str)]) -> Launch {
@@ -169,6 +193,9 @@ impl Cluster {
             .name(name)
             .current_dir(self.folder.path());
         for (key, value) in self.environment().iter().chain(env) {
+            launch = launch.env(key, value);
+        }
+        for (key, value) in &self.variables {
             launch = launch.env(key, value);
         }
         launch
@@ -189,6 +216,11 @@ impl Cluster {
 
     pub(crate) fn database_url(&self) -> &str {
         &self.database_url
+    }
+
+    /// Where its roles and commands run.
+    pub(crate) fn folder(&self) -> &Path {
+        self.folder.path()
     }
 
     pub(crate) fn journal(&self) -> Journal {

@@ -3,6 +3,7 @@
 //! the jobs themselves write down what they did.
 
 mod cluster;
+mod collector;
 mod command;
 mod journal;
 mod role;
@@ -10,6 +11,7 @@ mod role;
 use std::time::{Duration, Instant};
 
 pub(crate) use cluster::{Cluster, serial};
+pub(crate) use collector::{Collector, Kind, Span};
 pub(crate) use command::{Answer, bellwether, bellwether_in};
 pub(crate) use journal::{Journal, Work};
 pub(crate) use role::{Role, clean_environment};

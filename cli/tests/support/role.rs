@@ -90,6 +90,7 @@ pub(crate) fn clean_environment(mut launch: Launch) -> Launch {
 pub(crate) fn bellwether_variables() -> impl Iterator<Item = String> {
     std::env::vars()
         .map(|(name, _)| name)
-        .filter(|name| name.starts_with("BELLWETHER_") && !name.starts_with("BELLWETHER_TEST_"))
+        .filter(|name| name.starts_with("BELLWETHER_") || name.starts_with("OTEL_"))
+        .filter(|name| !name.starts_with("BELLWETHER_TEST_"))
         .chain([TIED_ENV.to_owned()])
 }

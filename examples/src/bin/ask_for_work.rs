@@ -5,7 +5,7 @@
 //! BELLWETHER_NATS_URL=nats://127.0.0.1:4222 cargo run --bin ask_for_work
 //! ```
 //!
-//! It needs a worker that serves the jobs `pay` and `nightly-report`, like `readme_worker`.
+//! It needs a worker that serves the jobs `pay` and `report`, like `readme_worker`.
 #![expect(clippy::print_stdout, reason = "a program for people")]
 
 use std::time::Duration;
@@ -33,7 +33,7 @@ async fn main() -> anyhow::Result<()> {
     println!("invoice-18: {}", ended.shards[0].state);
 
     // A schedule may be fired at any time; its shards come back in order.
-    let fire = client.trigger("nightly-report").await?;
+    let fire = client.trigger("report").await?;
     let rows: Vec<u64> = client.wait(What::Fire(fire), PATIENCE).await?.outputs()?;
     println!(
         "report: {} rows in {} shards",

@@ -8,6 +8,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 use std::{env, fs::File, io::Write};
 
+use bellwether_telemetry::Format;
 use bellwether_worker::{Context, Lease, Outcome, Worker, job};
 use serde::Deserialize;
 
@@ -43,6 +44,7 @@ impl Work {
 #[job(name = "patient")]
 async fn patient(ctx: Context, work: Work) -> anyhow::Result<Outcome> {
     work.note("start", &ctx)?;
+    tracing::info!("works");
     assert!(
         ctx.attempt() > work.panics,
         "attempt {} panics as told",
@@ -66,7 +68,7 @@ async fn patient(ctx: Context, work: Work) -> anyhow::Result<Outcome> {
 
 #[tokio::main]
 async fn main() -> anyhow::Result<()> {
-    bellwether_telemetry::init("info", bellwether_telemetry::Format::Auto)?;
+    let telemetry = bellwether_telemetry::init("patient", "info", Format::Auto)?;
     let mut worker = Worker::builder().from_env().register(patient::job());
     if let Ok(name) = env::var("PATIENT_NAME") {
         worker = worker.name(name);
@@ -86,5 +88,7 @@ async fn main() -> anyhow::Result<()> {
             cancel_after: ttl * 2,
         });
     }
-    Ok(worker.run().await?)
+    let ended = worker.run().await;
+    telemetry.shutdown().await;
+    Ok(ended?)
 }

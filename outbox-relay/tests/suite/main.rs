@@ -4,6 +4,7 @@
 mod amnesia;
 mod connection;
 mod contract;
+mod dead;
 mod declare;
 mod outage;
 mod publish;

@@ -12,6 +12,7 @@ use super::schedules::timing;
 use super::{PgStore, call, errors, finish, row, sql};
 use crate::Result;
 use crate::audit::{Audit, EXAMPLES_MAX, LawReport, ScheduleHistory, law_two, report};
+use crate::schedules::Timing;
 
 /// Longest look at one law; its statements end after 5 min by themselves.
 const LAW_MAX: Duration = Duration::from_secs(310);
@@ -98,10 +99,18 @@ fn history(row: &PgRow) -> sqlx::Result<ScheduleHistory> {
     Ok(ScheduleHistory {
         id: row.try_get("id")?,
         name: row.try_get("name")?,
-        timing: timing(row)?,
-        history_from: row.try_get("history_from")?,
-        cursor: row.try_get("cursor")?,
+        timings: timings(row)?,
+        history_from: row::instant(row, "history_from")?,
+        cursor: row::instant(row, "cursor")?,
         fires: row.try_get("fires")?,
         ranges: ranges.collect::<sqlx::Result<_>>()?,
     })
+}
+
+/// What the timing was, oldest first; the row's own where a hand has inserted the schedule.
+fn timings(row: &PgRow) -> sqlx::Result<Vec<(DateTime<Utc>, Timing)>> {
+    match row.try_get::<Option<&str>, _>("timings")? {
+        Some(json) => serde_json::from_str(json).map_err(|error| errors::corrupt("timings", error)),
+        None => Ok(vec![(row.try_get("history_from")?, timing(row)?)]),
+    }
 }

@@ -1,12 +1,12 @@
-//! Enqueue inside a user's own transaction: the one-shot exists if, and only if, what else the
-//! transaction wrote does.
+//! Enqueue and commit inside a user's own transaction: the one-shot exists, or the execution has
+//! ended, if, and only if, what else the transaction wrote is there.
 
 use sqlx::Connection;
 use sqlx::postgres::PgConnection;
 
-use super::executions::Batch;
+use super::executions::{self, Batch};
 use super::{check, errors, finish, sql};
-use crate::executions::{Enqueued, NewExecution};
+use crate::executions::{Commit, Committed, Enqueued, NewExecution};
 use crate::{Error, ErrorKind, Result};
 
 const OP: &str = "enqueue a one-shot in the caller's transaction";
@@ -36,20 +36,60 @@ pub async fn enqueue_in(
         .ok_or_else(|| Error::new(OP, ErrorKind::Conflict, "its key is being forgotten"))
 }
 
+/// Commits a result in the transaction that `conn` is in, as [`enqueue_in`] enqueues. A result
+/// that the fence refuses changes nothing and is not kept for audit. Until the transaction ends
+/// it holds the execution's row: a sweep passes it by, a request to cancel waits.
+pub async fn commit_in(
+    conn: &mut PgConnection,
+    schema: &str,
+    commit: &Commit,
+) -> Result<Committed> {
+    const OP: &str = "commit a result in the caller's transaction";
+    check::schema(schema)?;
+    check::commit(commit)?;
+    let work = async {
+        let mut savepoint = conn.begin().await?;
+        let committed = async {
+            let before = enter(&mut savepoint, schema).await?;
+            let committed = executions::commit_in(&mut savepoint, commit).await?;
+            leave(&mut savepoint, before).await?;
+            Ok(committed)
+        };
+        let committed = committed.await;
+        finish(savepoint, committed).await
+    };
+    work.await
+        .map_err(|error| errors::error(OP, error))?
+        .ok_or_else(|| {
+            let raced = "a claim came while its result was committed";
+            Error::new(OP, ErrorKind::Conflict, raced)
+        })
+}
+
 async fn enqueue(
     conn: &mut PgConnection,
     schema: &str,
     batch: &Batch<'_>,
 ) -> sqlx::Result<Option<Enqueued>> {
-    let before: String = sqlx::query_scalar(sql!("executions/enter_schema"))
-        .bind(schema)
-        .fetch_one(&mut *conn)
-        .await?;
+    let before = enter(conn, schema).await?;
     let inserted = batch.insert(conn).await?.into_iter().collect();
     let answers = batch.answer(conn, &inserted).await?;
+    leave(conn, before).await?;
+    Ok(answers.and_then(|answers| answers.into_iter().next()))
+}
+
+/// Looks up names in `schema` only; answers the search path as it was.
+async fn enter(conn: &mut PgConnection, schema: &str) -> sqlx::Result<String> {
+    sqlx::query_scalar(sql!("executions/enter_schema"))
+        .bind(schema)
+        .fetch_one(conn)
+        .await
+}
+
+async fn leave(conn: &mut PgConnection, before: String) -> sqlx::Result<()> {
     sqlx::query(sql!("executions/leave_schema"))
         .bind(before)
         .execute(conn)
-        .await?;
-    Ok(answers.and_then(|answers| answers.into_iter().next()))
+        .await
+        .map(drop)
 }

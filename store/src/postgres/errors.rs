@@ -6,7 +6,19 @@ use crate::{Error, ErrorKind};
 
 /// An error of `op`.
 pub(super) fn error(op: &'static str, error: sqlx::Error) -> Error {
-    Error::new(op, kind(&error), error)
+    let kind = kind(&error);
+    match &error {
+        // Without the line of the server's source, which the driver adds.
+        sqlx::Error::Database(said) => {
+            let code = said.code().unwrap_or_default();
+            let remedy = match &*code {
+                "3D000" => "; make it (`createdb`), or correct its name",
+                _ => "",
+            };
+            Error::new(op, kind, format!("{}{remedy} [{code}]", said.message()))
+        }
+        _ => Error::new(op, kind, error),
+    }
 }
 
 /// The server rolled the work back in favour of another transaction: repeating it at once is
@@ -72,13 +84,17 @@ fn kind_of_sqlstate(code: &str) -> ErrorKind {
         "42P01" | "42703" | "42883" | "42704" | "3F000" | "42702" | "42804" | "42P18" => {
             ErrorKind::Schema
         }
+        // A right that is missing.
+        "42501" => ErrorKind::Denied,
         _ => match code.get(..2).unwrap_or_default() {
+            // User or password.
+            "28" => ErrorKind::Denied,
             // Connection, resources (disk, memory, connections), operator intervention,
             // system error outside Postgres, transaction rolled back.
             "08" | "53" | "57" | "58" | "40" => ErrorKind::Unavailable,
             // Internal error: damaged data or index.
             "XX" => ErrorKind::Corrupt,
-            // Data, constraint, authorisation, syntax: the same again cannot help.
+            // Data, constraint, syntax: the same again cannot help.
             _ => ErrorKind::Invalid,
         },
     }
@@ -103,7 +119,8 @@ mod tests {
             ("42703", ErrorKind::Schema),
             ("3F000", ErrorKind::Schema),
             ("23514", ErrorKind::Invalid),
-            ("28P01", ErrorKind::Invalid),
+            ("28P01", ErrorKind::Denied),
+            ("42501", ErrorKind::Denied),
             ("XX001", ErrorKind::Corrupt),
             ("", ErrorKind::Invalid),
         ] {

@@ -8,8 +8,8 @@ use uuid::Uuid;
 use super::{PgStore, call, errors, row, sql};
 use crate::Result;
 use crate::inspect::{
-    AttemptView, ExecutionFilter, ExecutionStory, ExecutionView, FencedView, FireView, Inspect,
-    SessionView, ShardResult,
+    AttemptView, ClaimState, ExecutionFilter, ExecutionStory, ExecutionView, FencedView, FireView,
+    Inspect, QueueView, SessionView, ShardResult,
 };
 
 #[async_trait::async_trait]
@@ -22,6 +22,7 @@ impl Inspect for PgStore {
                 .bind(&filter.queue)
                 .bind(filter.fire_id)
                 .bind(i64::from(filter.limit))
+                .bind(filter.unrepeated)
                 .fetch_all(conn)
                 .await?;
             rows.iter().map(execution_view).collect()
@@ -87,6 +88,25 @@ impl Inspect for PgStore {
         })
     }
 
+    async fn queue_views(&self) -> Result<Vec<QueueView>> {
+        call!(self, "list the queues", |conn| {
+            let rows = sqlx::query(sql!("inspect/queues")).fetch_all(conn).await?;
+            rows.iter().map(queue_view).collect()
+        })
+    }
+
+    async fn claim_state(&self, execution_id: Uuid, claim_id: Uuid) -> Result<ClaimState> {
+        call!(self, "read how a claim stands", |conn| {
+            let row = sqlx::query(sql!("executions/standing"))
+                .bind(execution_id)
+                .bind(claim_id)
+                .bind(None::<i64>)
+                .fetch_optional(conn)
+                .await?;
+            row.map_or(Ok(ClaimState::Gone), |row| claim_state(&row))
+        })
+    }
+
     async fn state_counts(&self) -> Result<Vec<(State, u64)>> {
         call!(self, "count the executions", |conn| {
             let rows = sqlx::query(sql!("inspect/state_counts"))
@@ -97,6 +117,18 @@ impl Inspect for PgStore {
                 .collect()
         })
     }
+}
+
+fn claim_state(row: &PgRow) -> sqlx::Result<ClaimState> {
+    let state: State = row::word(row, "state")?;
+    let by_commit = row.try_get::<Option<&str>, _>("left_by")? == Some("commit");
+    Ok(match (row.try_get("own")?, row.try_get("superseded")?) {
+        (true, _) if state == State::Running => ClaimState::Running,
+        (true, _) if by_commit => ClaimState::Ended(state),
+        // What a commit put into history was retrying.
+        (_, true) => ClaimState::Ended(State::Retrying),
+        _ => ClaimState::Fenced(state),
+    })
 }
 
 async fn story(conn: &mut PgConnection, id: Uuid) -> sqlx::Result<Option<ExecutionStory>> {
@@ -132,6 +164,7 @@ async fn story(conn: &mut PgConnection, id: Uuid) -> sqlx::Result<Option<Executi
             .map(fenced_view)
             .collect::<sqlx::Result<_>>()?,
         output: row::payload(&row, "output", "output_type")?,
+        retried_as: row.try_get("retried_as")?,
         execution,
     }))
 }
@@ -172,6 +205,8 @@ fn execution_view(row: &PgRow) -> sqlx::Result<ExecutionView> {
         ended_at: row.try_get("ended_at")?,
         error: row.try_get("error")?,
         traceparent: row.try_get("traceparent")?,
+        retry_of: row.try_get("retry_of")?,
+        cancel_lost: row.try_get("cancel_lost")?,
     })
 }
 
@@ -240,5 +275,19 @@ fn session_view(row: &PgRow) -> sqlx::Result<SessionView> {
         renewed_at: row.try_get("renewed_at")?,
         expires_at: row.try_get("expires_at")?,
         ended_at: row.try_get("ended_at")?,
+    })
+}
+
+fn queue_view(row: &PgRow) -> sqlx::Result<QueueView> {
+    Ok(QueueView {
+        name: row.try_get("name")?,
+        created_at: row.try_get("created_at")?,
+        pending: row::total(row, "pending")?,
+        retrying: row::total(row, "retrying")?,
+        running: row::total(row, "running")?,
+        outbox: row::total(row, "outbox")?,
+        workers: row::total(row, "workers")?,
+        without_handler: row::total(row, "without_handler")?,
+        oldest_due_at: row.try_get("oldest_due_at")?,
     })
 }

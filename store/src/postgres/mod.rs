@@ -12,6 +12,7 @@
 mod audit;
 mod call;
 use crate::check;
+mod dead;
 mod enqueue_in;
 mod errors;
 mod executions;
@@ -37,8 +38,9 @@ use uuid::Uuid;
 use crate::connect::Options;
 use crate::{Backend, Error, ErrorKind, Ledger, Result, Store};
 
-pub use enqueue_in::enqueue_in;
-pub use migrate::migrate;
+pub use enqueue_in::{commit_in, enqueue_in};
+pub(crate) use migrate::script;
+pub use migrate::{migrate, validate};
 
 /// Longest wait for a free or new connection.
 const ACQUIRE: Duration = Duration::from_secs(5);

@@ -9,12 +9,13 @@ use super::schedules::schedule;
 use super::{PgStore, call, row, sql};
 use crate::leadership::Term;
 use crate::planning::{Due, PlanStep, Planned, Planning};
+use crate::schedules::unreadable;
 use crate::{Error, ErrorKind, Result};
 
 #[async_trait::async_trait]
 impl Planning for PgStore {
     async fn due_schedules(&self, limit: u32) -> Result<Due> {
-        call!(self, "read the due schedules", |conn| {
+        let (due, set_aside) = call!(self, "read the due schedules", |conn| {
             // One more than asked for tells whether anything due is left.
             let rows = sqlx::query(sql!("planning/due"))
                 .bind(i64::from(limit) + 1)
@@ -28,21 +29,30 @@ impl Planning for PgStore {
                 schedules: Vec::with_capacity(rows.len()),
                 next_in: None,
             };
-            for row in &rows {
-                if row.try_get::<Option<Uuid>, _>("id")?.is_some() {
-                    due.schedules.push(schedule(row)?);
+            let asked = usize::try_from(limit).unwrap_or(usize::MAX);
+            let mut set_aside = SetAside::default();
+            for (at, row) in rows.iter().enumerate() {
+                if at < asked
+                    && let Some(id) = row.try_get::<Option<Uuid>, _>("id")?
+                {
+                    match schedule(row) {
+                        Ok(schedule) => due.schedules.push(schedule),
+                        Err(error) => set_aside.push(id, &error),
+                    }
                 }
                 if row.try_get::<Option<i64>, _>("next_in_us")?.is_some() {
                     due.next_in = Some(row::computed_us(row, "next_in_us")?);
                 }
             }
-            let asked = usize::try_from(limit).unwrap_or(usize::MAX);
-            if due.schedules.len() > asked {
-                due.schedules.truncate(asked);
+            if rows.len() > asked {
                 due.next_in = Some(std::time::Duration::ZERO);
             }
-            Ok(due)
-        })
+            Ok((due, set_aside))
+        })?;
+        if !set_aside.ids.is_empty() {
+            self.set_aside(&set_aside).await;
+        }
+        Ok(due)
     }
 
     async fn plan(&self, term: &Term, steps: &[PlanStep]) -> Result<Planned> {
@@ -93,6 +103,40 @@ impl Planning for PgStore {
                 executions: row::total(&row, "executions")?,
             })
         })
+    }
+}
+
+/// Due schedules whose rows cannot be read, and why.
+#[derive(Default)]
+struct SetAside {
+    ids: Vec<Uuid>,
+    faults: Vec<String>,
+}
+
+impl SetAside {
+    fn push(&mut self, id: Uuid, why: &sqlx::Error) {
+        let fault = unreadable(why);
+        tracing::error!(schedule = %id, fault, "a schedule is taken out of planning");
+        self.ids.push(id);
+        self.faults
+            .push(text::clean(&fault, limits::ERROR_TEXT_MAX).into_owned());
+    }
+}
+
+impl PgStore {
+    /// Gives them a fault, so that they are not due again. They stop no other: what fails here is
+    /// tried again by the next look.
+    async fn set_aside(&self, these: &SetAside) {
+        let done = call!(self, "set unreadable schedules aside", |conn| {
+            sqlx::query(sql!("planning/set_aside"))
+                .bind(&these.ids)
+                .bind(&these.faults)
+                .execute(conn)
+                .await
+        });
+        if let Err(error) = done {
+            tracing::warn!(%error, "unreadable schedules stay due");
+        }
     }
 }
 

@@ -5,11 +5,47 @@ use std::time::Duration;
 
 use bellwether_schemas::state::UnknownWord;
 use bellwether_schemas::trace::TraceContext;
-use sqlx::Row;
-use sqlx::postgres::PgRow;
+use chrono::{DateTime, TimeDelta, Utc};
+use sqlx::error::BoxDynError;
+use sqlx::postgres::{PgRow, PgTypeInfo, PgValueRef};
+use sqlx::{Decode, Postgres, Row, Type};
 
 use super::errors::corrupt;
 use crate::Payload;
+
+/// An instant, decoded with bounds: the driver's own decoding panics at `infinity`, and at what
+/// lies beyond the calendar of this program.
+struct Stamp(DateTime<Utc>);
+
+/// What the server counts microseconds from: 2000-01-01.
+const EPOCH_SECS: i64 = 946_684_800;
+
+impl Type<Postgres> for Stamp {
+    fn type_info() -> PgTypeInfo {
+        <DateTime<Utc> as Type<Postgres>>::type_info()
+    }
+}
+
+impl<'r> Decode<'r, Postgres> for Stamp {
+    fn decode(value: PgValueRef<'r>) -> Result<Self, BoxDynError> {
+        let micros = <i64 as Decode<Postgres>>::decode(value)?;
+        DateTime::from_timestamp(EPOCH_SECS, 0)
+            .and_then(|epoch| epoch.checked_add_signed(TimeDelta::microseconds(micros)))
+            .map(Self)
+            .ok_or_else(|| "an instant beyond the calendar".into())
+    }
+}
+
+/// An instant that a hand may have spoilt.
+pub(super) fn instant(row: &PgRow, column: &str) -> sqlx::Result<DateTime<Utc>> {
+    row.try_get::<Stamp, _>(column).map(|stamp| stamp.0)
+}
+
+/// An instant that a hand may have spoilt, or null.
+pub(super) fn instant_opt(row: &PgRow, column: &str) -> sqlx::Result<Option<DateTime<Utc>>> {
+    let stamp: Option<Stamp> = row.try_get(column)?;
+    Ok(stamp.map(|stamp| stamp.0))
+}
 
 /// A word of an enum.
 pub(super) fn word<T: FromStr<Err = UnknownWord>>(row: &PgRow, column: &str) -> sqlx::Result<T> {

@@ -1,4 +1,4 @@
-//! Registration of schedules.
+//! Schedules: registration, changes and the definitions that they follow.
 
 use bellwether_schemas::ids;
 use chrono::{DateTime, SubsecRound, Utc};
@@ -7,10 +7,13 @@ use sqlx::postgres::{PgConnection, PgRow};
 use uuid::Uuid;
 
 use super::{PgStore, call, check, errors, row, sql};
+use crate::definition::{self, Definition};
 use crate::schedules::{
-    NewSchedule, Origin, Policy, Registered, Removed, Schedule, Schedules, Timing,
+    Author, Changed, FoundSchedule, KnownDefinition, NewSchedule, Origin, Policy, RECORDED,
+    Registered, Removed, Schedule, ScheduleChange, Schedules, TIMING, Timing, TimingColumns,
+    unreadable,
 };
-use crate::{Error, ErrorKind, Result};
+use crate::{Error, ErrorKind, Payload, Result};
 
 /// How often a name may be taken and given up under our feet.
 const RACES_MAX: u32 = 5;
@@ -20,10 +23,11 @@ impl Schedules for PgStore {
     async fn register_schedule(&self, new: &NewSchedule) -> Result<Registered> {
         const OP: &str = "register a schedule";
         check::schedule(new)?;
-        let id = ids::fresh();
+        let code_hash = definition::hash_from_code(new)?;
+        let (id, code_hash) = (ids::fresh(), code_hash.as_deref());
         for _ in 0..RACES_MAX {
             let registered = call!(self, OP, |conn| {
-                if let Some(id) = insert(conn, id, new).await? {
+                if let Some(id) = insert(conn, id, new, code_hash).await? {
                     return Ok(Some(Registered::Inserted(id)));
                 }
                 let live = sqlx::query_scalar(sql!("schedules/live_id"))
@@ -53,10 +57,66 @@ impl Schedules for PgStore {
         })
     }
 
+    async fn find_schedules(&self, names: &[String]) -> Result<Vec<Result<FoundSchedule>>> {
+        const OP: &str = "find schedules";
+        let rows = call!(self, OP, |conn| {
+            sqlx::query(sql!("schedules/find"))
+                .bind(names)
+                .fetch_all(conn)
+                .await
+        })?;
+        let answer = |row| {
+            found(row).map_err(|error| {
+                let why = format!("{:?}: {}", name(row), unreadable(&error));
+                Error::new(OP, ErrorKind::Corrupt, why)
+            })
+        };
+        Ok(rows.iter().map(answer).collect())
+    }
+
+    async fn change_schedule(&self, change: &ScheduleChange) -> Result<Changed> {
+        check::change(change)?;
+        let version = call!(self, "change a schedule", |conn| {
+            write(conn, change).await
+        })?;
+        Ok(version.map_or(Changed::Stale, Changed::Done))
+    }
+
+    async fn note_definitions(&self, definitions: &[Definition]) -> Result<()> {
+        definitions
+            .iter()
+            .try_for_each(|definition| check::name("schedule", &definition.name))?;
+        let columns = |column: fn(&Definition) -> &str| -> Vec<&str> {
+            definitions.iter().map(column).collect()
+        };
+        let names = columns(|definition| &definition.name);
+        let hashes = columns(|definition| &definition.hash);
+        let bodies = columns(|definition| &definition.body);
+        call!(self, "note definitions", |conn| {
+            sqlx::query(sql!("schedules/note_definitions"))
+                .bind(&names)
+                .bind(&hashes)
+                .bind(&bodies)
+                .execute(conn)
+                .await
+        })
+        .map(drop)
+    }
+
+    async fn definitions(&self, names: &[String]) -> Result<Vec<KnownDefinition>> {
+        call!(self, "read definitions", |conn| {
+            let rows = sqlx::query(sql!("schedules/definitions"))
+                .bind(names)
+                .fetch_all(conn)
+                .await?;
+            rows.iter().map(known).collect()
+        })
+    }
+
     async fn schedules(&self) -> Result<Vec<Schedule>> {
         call!(self, "list the schedules", |conn| {
             let rows = sqlx::query(sql!("schedules/list")).fetch_all(conn).await?;
-            rows.iter().map(schedule).collect()
+            Ok(rows.iter().filter_map(listed).collect())
         })
     }
 }
@@ -65,6 +125,7 @@ async fn insert(
     conn: &mut PgConnection,
     id: Uuid,
     new: &NewSchedule,
+    code_hash: Option<&str>,
 ) -> sqlx::Result<Option<Uuid>> {
     let stored = StoredTiming::of(&new.timing);
     sqlx::query_scalar(sql!("schedules/register"))
@@ -89,6 +150,51 @@ async fn insert(
         .bind(row::millis(new.grace))
         .bind(new.origin.as_str())
         .bind(partition_number(id))
+        .bind(&new.description)
+        .bind(code_hash)
+        .fetch_optional(conn)
+        .await
+}
+
+/// The new version; none = the change is stale.
+async fn write(conn: &mut PgConnection, change: &ScheduleChange) -> sqlx::Result<Option<i64>> {
+    let new = &change.definition;
+    let stored = StoredTiming::of(&new.timing);
+    let passed = change
+        .settled
+        .as_ref()
+        .and_then(|settled| settled.skipped.as_ref());
+    sqlx::query_scalar(sql!("schedules/change"))
+        .bind(change.id)
+        .bind(change.version)
+        .bind(change.cursor)
+        .bind(change.enabled)
+        .bind(&new.job)
+        .bind(&new.queue)
+        .bind(new.priority.as_str())
+        .bind(new.timing.kind())
+        .bind(stored.expr)
+        .bind(stored.zone)
+        .bind(stored.period_ms)
+        .bind(stored.anchor)
+        .bind(stored.at)
+        .bind(&new.payload.bytes)
+        .bind(&new.payload.content_type)
+        .bind(row::int(new.shard_total))
+        .bind(row::millis(new.policy.timeout))
+        .bind(row::int(new.policy.max_attempts))
+        .bind(row::millis(new.policy.start_deadline))
+        .bind(new.policy.on_lost.as_str())
+        .bind(row::millis(new.grace))
+        .bind(&new.description)
+        .bind(change.author.as_ref().map(Author::as_str))
+        .bind(change.author.as_ref().and_then(Author::hash))
+        .bind(change.settled.as_ref().map(|settled| settled.cursor))
+        .bind(passed.map(|(reason, _)| reason.as_str()))
+        .bind(passed.map(|(_, range)| range.from))
+        .bind(passed.map(|(_, range)| range.until))
+        .bind(passed.map(|(_, range)| i64::try_from(range.count).unwrap_or(i64::MAX)))
+        .bind(change.timing_changed)
         .fetch_optional(conn)
         .await
 }
@@ -132,11 +238,31 @@ impl<'a> StoredTiming<'a> {
     }
 }
 
+/// A schedule for a list: one whose row cannot be read stops no other.
+fn listed(row: &PgRow) -> Option<Schedule> {
+    let read = schedule(row).inspect_err(|error| {
+        let id: Option<Uuid> = row.try_get("id").ok();
+        let why = unreadable(error);
+        tracing::warn!(
+            ?id,
+            name = name(row),
+            why,
+            "a schedule is left out of the list"
+        );
+    });
+    read.ok()
+}
+
+fn name(row: &PgRow) -> &str {
+    row.try_get("name").unwrap_or("?")
+}
+
 /// A schedule's row.
 pub(super) fn schedule(row: &PgRow) -> sqlx::Result<Schedule> {
     Ok(Schedule {
         id: row.try_get("id")?,
         name: row.try_get("name")?,
+        description: row.try_get("description")?,
         job: row.try_get("job")?,
         queue: row.try_get("queue")?,
         priority: row::word(row, "priority")?,
@@ -154,34 +280,70 @@ pub(super) fn schedule(row: &PgRow) -> sqlx::Result<Schedule> {
             "api" => Origin::Api,
             other => return Err(errors::corrupt("origin", format!("{other:?} is no origin"))),
         },
+        code_hash: row.try_get("code_hash")?,
+        edited_at: row::instant_opt(row, "edited_at")?,
         enabled: row.try_get("enabled")?,
         version: row.try_get("version")?,
-        cursor: row.try_get("cursor")?,
-        next_at: row.try_get("next_at")?,
+        cursor: row::instant(row, "cursor")?,
+        next_at: row::instant_opt(row, "next_at")?,
         ended: row.try_get("ended")?,
         fault: row.try_get("fault")?,
-        history_from: row.try_get("history_from")?,
-        created_at: row.try_get("created_at")?,
+        history_from: row::instant(row, "history_from")?,
+        created_at: row::instant(row, "created_at")?,
+    })
+}
+
+fn found(row: &PgRow) -> sqlx::Result<FoundSchedule> {
+    let schedule = schedule(row)?;
+    // A row that a hand has inserted has no history of timings.
+    let recorded = match row.try_get::<Option<&str>, _>(RECORDED.kind)? {
+        Some(_) => timing_of(row, &RECORDED)?,
+        None => schedule.timing.clone(),
+    };
+    Ok(FoundSchedule {
+        schedule,
+        payload: Payload {
+            bytes: row.try_get("payload")?,
+            content_type: row.try_get("content_type")?,
+        },
+        recorded,
+        now: row.try_get("now")?,
+    })
+}
+
+fn known(row: &PgRow) -> sqlx::Result<KnownDefinition> {
+    Ok(KnownDefinition {
+        name: row.try_get("name")?,
+        hash: row.try_get("hash")?,
+        body: row.try_get("body")?,
+        first_seen_at: row::instant(row, "first_seen_at")?,
+        live: row.try_get("live")?,
+        recent: row.try_get("recent")?,
+        retired: row.try_get("retired")?,
     })
 }
 
 /// The timing in columns `kind`, `expr`, `zone`, `period_ms`, `anchor` and `at`.
 pub(super) fn timing(row: &PgRow) -> sqlx::Result<Timing> {
-    Ok(match row.try_get("kind")? {
+    timing_of(row, &TIMING)
+}
+
+fn timing_of(row: &PgRow, columns: &TimingColumns) -> sqlx::Result<Timing> {
+    Ok(match row.try_get(columns.kind)? {
         "cron" => Timing::Cron {
-            expr: row.try_get("expr")?,
-            zone: row.try_get("zone")?,
+            expr: row.try_get(columns.expr)?,
+            zone: row.try_get(columns.zone)?,
         },
         "every" => Timing::Every {
-            period_ms: row.try_get("period_ms")?,
-            anchor: Some(row.try_get("anchor")?),
+            period_ms: row.try_get(columns.period_ms)?,
+            anchor: Some(row::instant(row, columns.anchor)?),
         },
         "at" => Timing::At {
-            at: row.try_get("at")?,
+            at: row::instant(row, columns.at)?,
         },
         other => {
             return Err(errors::corrupt(
-                "kind",
+                columns.kind,
                 format!("{other:?} is no kind of timing"),
             ));
         }

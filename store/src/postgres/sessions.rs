@@ -4,10 +4,11 @@ use std::time::Duration;
 
 use bellwether_schemas::state::SessionState;
 use bellwether_schemas::{limits, text};
-use sqlx::{Connection, Row};
+use serde::Serialize;
+use sqlx::Row;
 use uuid::Uuid;
 
-use super::{PgStore, call, check, finish, row, sql};
+use super::{PgStore, call, check, row, sql};
 use crate::sessions::{NewSession, RunningRow, SessionClosed, SessionRenewed, Sessions};
 use crate::{Error, ErrorKind, Result};
 
@@ -21,34 +22,36 @@ impl Sessions for PgStore {
         new.jobs
             .iter()
             .try_for_each(|job| check::name("job", job))?;
-        let json = |names: &[String]| {
-            serde_json::to_string(names).map_err(|error| Error::new(OP, ErrorKind::Invalid, error))
-        };
-        let (queues, jobs) = (json(&new.queues)?, json(&new.jobs)?);
+        new.definitions
+            .iter()
+            .try_for_each(|(schedule, _)| check::name("schedule", schedule))?;
+        let (queues, jobs) = (json(OP, &new.queues)?, json(OP, &new.jobs)?);
+        let capabilities: Vec<&str> = new.capabilities.iter().map(|can| can.as_str()).collect();
+        let capabilities = json(OP, &capabilities)?;
+        let (schedules, hashes): (Vec<&str>, Vec<&str>) = new
+            .definitions
+            .iter()
+            .map(|(schedule, hash)| (schedule.as_str(), hash.as_str()))
+            .unzip();
         let [name, host, version] = [&new.name, &new.host, &new.version]
             .map(|label| text::clean(label, limits::ERROR_TEXT_MAX));
         call!(self, OP, |conn| {
-            let mut tx = conn.begin().await?;
-            let done = async {
-                sqlx::query(sql!("ensure_queues"))
-                    .bind(&new.queues)
-                    .execute(&mut *tx)
-                    .await?;
-                sqlx::query(sql!("sessions/open"))
-                    .bind(new.id)
-                    .bind(&*name)
-                    .bind(&*host)
-                    .bind(row::int(new.pid))
-                    .bind(&*version)
-                    .bind(&queues)
-                    .bind(&jobs)
-                    .bind(row::int(new.max_concurrent))
-                    .bind(row::micros(new.lease))
-                    .execute(&mut *tx)
-                    .await
-            };
-            let done = done.await;
-            finish(tx, done).await
+            sqlx::query(sql!("sessions/open"))
+                .bind(new.id)
+                .bind(&*name)
+                .bind(&*host)
+                .bind(row::int(new.pid))
+                .bind(&*version)
+                .bind(&queues)
+                .bind(&jobs)
+                .bind(row::int(new.max_concurrent))
+                .bind(row::micros(new.lease))
+                .bind(&capabilities)
+                .bind(&new.queues)
+                .bind(&schedules)
+                .bind(&hashes)
+                .execute(conn)
+                .await
         })
         .map(drop)
     }
@@ -85,6 +88,15 @@ impl Sessions for PgStore {
         })
     }
 
+    async fn cancel_hints(&self, id: Uuid) -> Result<Vec<Uuid>> {
+        call!(self, "look for requests to cancel", |conn| {
+            sqlx::query_scalar(sql!("sessions/cancel_hints"))
+                .bind(id)
+                .fetch_all(conn)
+                .await
+        })
+    }
+
     async fn running_of(&self, id: Uuid) -> Result<Vec<RunningRow>> {
         call!(self, "read what a session runs", |conn| {
             let rows = sqlx::query(sql!("sessions/running_of"))
@@ -103,4 +115,8 @@ impl Sessions for PgStore {
                 .collect()
         })
     }
+}
+
+fn json(op: &'static str, words: &[impl Serialize]) -> Result<String> {
+    serde_json::to_string(words).map_err(|error| Error::new(op, ErrorKind::Invalid, error))
 }

@@ -7,7 +7,7 @@ use sqlx::Row;
 
 use super::{PgStore, call, row, sql};
 use crate::Result;
-use crate::sweeps::{LostSession, Recovered, Sweeps};
+use crate::sweeps::{LostSession, REPORTS_KEPT, Recovered, Sweeps};
 
 #[async_trait::async_trait]
 impl Sweeps for PgStore {
@@ -85,6 +85,21 @@ impl Sweeps for PgStore {
                 .execute(conn)
                 .await?;
             Ok(done.rows_affected())
+        })
+    }
+
+    async fn retire_definitions(&self, after: Duration, limit: u32) -> Result<Vec<String>> {
+        call!(self, "retire schedules that no code defines", |conn| {
+            sqlx::query(sql!("sweeps/forget_reports"))
+                .bind(row::micros(after.max(REPORTS_KEPT)))
+                .bind(i64::from(limit))
+                .execute(&mut *conn)
+                .await?;
+            sqlx::query_scalar(sql!("sweeps/retire_definitions"))
+                .bind(row::micros(after))
+                .bind(i64::from(limit))
+                .fetch_all(conn)
+                .await
         })
     }
 

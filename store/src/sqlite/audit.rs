@@ -4,7 +4,7 @@
 //! An audit reads one snapshot on a connection of its own, so that a large ledger's audit
 //! delays nobody's claim or renewal; in WAL a reader holds up no writer.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use sqlx::{Connection, SqliteConnection};
 use uuid::Uuid;
@@ -114,7 +114,7 @@ async fn histories(conn: &mut SqliteConnection) -> Result<Vec<ScheduleHistory>, 
         histories.push(ScheduleHistory {
             id,
             name: row.value("name")?,
-            timing: schedules::timing(&row)?,
+            timings: vec![(row.instant("history_from")?, schedules::timing(&row)?)],
             history_from: row.instant("history_from")?,
             cursor: row.instant("cursor")?,
             fires: Vec::new(),
@@ -127,6 +127,19 @@ async fn histories(conn: &mut SqliteConnection) -> Result<Vec<ScheduleHistory>, 
             .copied()
             .ok_or_else(|| Fault::Corrupt(format!("no schedule {id} for its fires")))
     };
+    let mut judged = HashSet::new();
+    for row in sqlx::query(sql!("audit/timings"))
+        .fetch_all(&mut *conn)
+        .await?
+    {
+        let at = place(row.value("schedule_id")?)?;
+        // The row's own timing counts only where a hand has inserted the schedule.
+        if judged.insert(at) {
+            histories[at].timings.clear();
+        }
+        let timing = (row.instant("valid_from")?, schedules::timing(&row)?);
+        histories[at].timings.push(timing);
+    }
     for row in sqlx::query(sql!("audit/fires"))
         .fetch_all(&mut *conn)
         .await?

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use bellwether_schemas::limits::ERROR_TEXT_MAX;
-use bellwether_schemas::state::{Reason, State};
+use bellwether_schemas::state::{OnLost, Reason, State};
 use bellwether_schemas::text;
 use sqlx::SqliteConnection;
 use sqlx::sqlite::SqliteRow;
@@ -15,6 +15,7 @@ use super::errors::Fault;
 use super::row::{Columns, millis};
 use crate::Payload;
 use crate::executions::{Commit, Committed, Outcome};
+use crate::inspect::ClaimState;
 
 /// What decides a commit.
 struct Facts {
@@ -24,6 +25,7 @@ struct Facts {
     left_by_commit: bool,
     attempt: i64,
     max_attempts: i64,
+    on_lost: OnLost,
     cancel_requested: bool,
 }
 
@@ -36,6 +38,7 @@ impl Facts {
             left_by_commit: row.value::<Option<&str>>("left_by")? == Some("commit"),
             attempt: row.value("attempt")?,
             max_attempts: row.value("max_attempts")?,
+            on_lost: row.word("on_lost")?,
             cancel_requested: row
                 .value::<Option<Millis>>("cancel_requested_at")?
                 .is_some(),
@@ -54,36 +57,103 @@ struct Change {
     delay: Option<Duration>,
 }
 
+/// What the fence says of a result.
+enum Judged {
+    /// It is in the ledger, now or before.
+    Accepted(State),
+    /// It changes nothing; the row as found, if there is one.
+    Refused(Option<Facts>),
+}
+
 /// Commits one result under its fence.
 pub(super) async fn commit(
     conn: &mut SqliteConnection,
     now: Millis,
     commit: &Commit,
 ) -> Result<Committed, Fault> {
+    let judged = judge(&mut *conn, now, commit).await?;
+    if let Judged::Refused(found) = &judged {
+        keep_fenced(conn, now, commit, found.as_ref()).await?;
+    }
+    Ok(judged.answer())
+}
+
+/// Commits one result in a transaction of the caller's, where nothing is kept of what the fence
+/// refuses.
+pub(super) async fn commit_in(
+    conn: &mut SqliteConnection,
+    now: Millis,
+    commit: &Commit,
+) -> Result<Committed, Fault> {
+    Ok(judge(conn, now, commit).await?.answer())
+}
+
+impl Judged {
+    fn answer(&self) -> Committed {
+        match self {
+            Self::Accepted(state) => Committed::Accepted(*state),
+            Self::Refused(None) => Committed::Gone,
+            Self::Refused(Some(facts)) => Committed::Fenced {
+                state: facts.state,
+                generation: facts.generation,
+            },
+        }
+    }
+}
+
+async fn judge(conn: &mut SqliteConnection, now: Millis, commit: &Commit) -> Result<Judged, Fault> {
     let row = sqlx::query(sql!("commit/facts"))
         .bind(commit.execution_id)
         .fetch_optional(&mut *conn)
         .await?;
     let Some(row) = row else {
-        keep_fenced(conn, now, commit, None).await?;
-        return Ok(Committed::Gone);
+        return Ok(Judged::Refused(None));
     };
     let facts = Facts::read(&row)?;
-    let (state, generation) = (facts.state, facts.generation);
-    if facts.claim_id == Some(commit.claim_id) && generation == commit.generation {
-        // A sweep that gave up on this claim said `unknown` only: its own result still decides.
-        if matches!(state, State::Running | State::Unknown) {
-            return apply(conn, now, commit, &decide(&facts, &commit.outcome)).await;
+    if facts.claim_id == Some(commit.claim_id) && facts.generation == commit.generation {
+        if facts.state == State::Unknown && !commit.outcome.stopped() {
+            // It says no more than that.
+            return Ok(Judged::Accepted(State::Unknown));
+        }
+        // Who gave up on this claim said `unknown` only: its own result still decides.
+        if matches!(facts.state, State::Running | State::Unknown) {
+            let change = decide(&facts, &commit.outcome);
+            apply(conn, now, commit, &change).await?;
+            return Ok(Judged::Accepted(change.state));
         }
         if facts.left_by_commit {
-            return Ok(Committed::Accepted(state));
+            return Ok(Judged::Accepted(facts.state));
         }
     } else if accepted_before(conn, commit).await? {
         // What a commit put into history was retrying.
-        return Ok(Committed::Accepted(State::Retrying));
+        return Ok(Judged::Accepted(State::Retrying));
     }
-    keep_fenced(conn, now, commit, Some(&facts)).await?;
-    Ok(Committed::Fenced { state, generation })
+    Ok(Judged::Refused(Some(facts)))
+}
+
+/// How the execution of a claim stands.
+pub(super) async fn standing(
+    conn: &mut SqliteConnection,
+    execution_id: Uuid,
+    claim_id: Uuid,
+) -> Result<ClaimState, Fault> {
+    let row = sqlx::query(sql!("commit/standing"))
+        .bind(execution_id)
+        .bind(claim_id)
+        .fetch_optional(conn)
+        .await?;
+    let Some(row) = row else {
+        return Ok(ClaimState::Gone);
+    };
+    let state: State = row.word("state")?;
+    let by_commit = row.value::<Option<&str>>("left_by")? == Some("commit");
+    Ok(match (row.value("own")?, row.value("superseded")?) {
+        (true, _) if state == State::Running => ClaimState::Running,
+        (true, _) if by_commit => ClaimState::Ended(state),
+        // What a commit put into history was retrying.
+        (_, true) => ClaimState::Ended(State::Retrying),
+        _ => ClaimState::Fenced(state),
+    })
 }
 
 /// Whether this is the repeat of a result after which the row was claimed again.
@@ -125,6 +195,11 @@ fn decide(row: &Facts, outcome: &Outcome) -> Change {
         Outcome::Fail(_) => end(State::Failed, Some(Reason::Rejected)),
         Outcome::Snooze(delay) => wait(Reason::Snooze, row.attempt - 1, *delay),
         Outcome::Release => wait(Reason::Release, row.attempt - 1, Duration::ZERO),
+        Outcome::Retry {
+            reason,
+            stopped: false,
+            ..
+        } if row.on_lost == OnLost::Unknown => end(State::Unknown, Some(*reason)),
         Outcome::Retry { reason, .. }
             if row.attempt >= row.max_attempts && !row.cancel_requested =>
         {
@@ -159,7 +234,7 @@ async fn apply(
     now: Millis,
     commit: &Commit,
     change: &Change,
-) -> Result<Committed, Fault> {
+) -> Result<(), Fault> {
     let output = output_of(&commit.outcome);
     sqlx::query(sql!("commit/apply"))
         .bind(commit.execution_id)
@@ -180,7 +255,7 @@ async fn apply(
     if change.delay.is_some_and(|delay| delay.is_zero()) {
         dispatch::dispatch(conn, now, commit.execution_id).await?;
     }
-    Ok(Committed::Accepted(change.state))
+    Ok(())
 }
 
 /// Keeps a refused result for audit; a repeat changes nothing.

@@ -143,11 +143,10 @@ pub(super) async fn enqueue(
     {
         return Ok(Enqueued::Exists { execution_id });
     }
-    if let Some(key) = &new.key {
-        if let Some(execution_id) = find_key(conn, &new.job, key).await? {
-            return Ok(Enqueued::Exists { execution_id });
-        }
-        take_key(conn, now, &new.job, key, execution_id).await?;
+    if let Some(key) = &new.key
+        && let Some(execution_id) = find_key(conn, &new.job, key).await?
+    {
+        return Ok(Enqueued::Exists { execution_id });
     }
     ensure_queue(conn, now, &new.queue).await?;
     let scheduled_at = due_at(now, new.run_at);
@@ -168,6 +167,11 @@ pub(super) async fn enqueue(
     insert_one_shot(conn, now, &one_shot).await?;
     if scheduled_at <= now {
         dispatch::dispatch(conn, now, execution_id).await?;
+    }
+    // Last: a call that is dropped in the middle leaves no key without its row. It is free, as was
+    // seen under the write lock.
+    if let Some(key) = &new.key {
+        take_key(conn, now, &new.job, key, execution_id).await?;
     }
     Ok(Enqueued::Inserted { execution_id })
 }

@@ -8,13 +8,18 @@ use crate::{Error, ErrorKind};
 /// Primary result codes of SQLite (the low byte of an extended code).
 mod code {
     pub(super) const ERROR: i32 = 1;
+    pub(super) const PERM: i32 = 3;
     pub(super) const BUSY: i32 = 5;
     pub(super) const LOCKED: i32 = 6;
+    pub(super) const READ_ONLY: i32 = 8;
     pub(super) const CORRUPT: i32 = 11;
+    pub(super) const FULL: i32 = 13;
+    pub(super) const CANT_OPEN: i32 = 14;
     pub(super) const SCHEMA: i32 = 17;
     pub(super) const TOO_BIG: i32 = 18;
     pub(super) const CONSTRAINT: i32 = 19;
     pub(super) const MISMATCH: i32 = 20;
+    pub(super) const AUTH: i32 = 23;
     pub(super) const NOT_A_DATABASE: i32 = 26;
 }
 
@@ -28,6 +33,9 @@ pub(super) enum Fault {
     /// A row holds what no version of this program writes.
     #[error("{0}")]
     Corrupt(String),
+    /// The input was refused.
+    #[error("{0}")]
+    Refused(&'static str),
     /// The file has another schema.
     #[error(transparent)]
     Schema(#[from] SchemaMismatch),
@@ -48,27 +56,63 @@ impl Fault {
         matches!(self, Self::Sql(error) if kind_of(error) == ErrorKind::Conflict)
     }
 
+    /// Whether the host refuses this user the file, rather than being in trouble itself.
+    pub(super) fn is_denied(&self) -> bool {
+        match self {
+            Self::Sql(sqlx::Error::Io(error)) => {
+                error.kind() == std::io::ErrorKind::PermissionDenied
+            }
+            Self::Sql(error) => code_of(error).is_some_and(|code| {
+                [code::PERM, code::READ_ONLY, code::CANT_OPEN, code::AUTH].contains(&(code & 0xff))
+            }),
+            _ => false,
+        }
+    }
+
     fn kind(&self) -> ErrorKind {
         match self {
             Self::Sql(error) => kind_of(error),
             Self::Corrupt(_) => ErrorKind::Corrupt,
+            Self::Refused(_) => ErrorKind::Invalid,
             Self::Schema(_) => ErrorKind::Schema,
             Self::Clock(_) => ErrorKind::Unavailable,
         }
     }
 
-    /// The error of `op`.
+    /// The error of `op`; what the host's operator can help says how.
     pub(super) fn of(self, op: &'static str) -> Error {
-        Error::new(op, self.kind(), self)
+        let remedy = match &self {
+            Self::Sql(error) => remedy(error),
+            _ => None,
+        };
+        match remedy {
+            Some(remedy) => Error::new(op, self.kind(), format!("{self}; {remedy}")),
+            None => Error::new(op, self.kind(), self),
+        }
     }
+}
+
+fn remedy(error: &sqlx::Error) -> Option<&'static str> {
+    match code_of(error)? & 0xff {
+        code::FULL => Some(
+            "nothing of this call was kept, all that was committed before is; free space on the \
+             disk of the ledger's file",
+        ),
+        code::READ_ONLY => Some(
+            "this user must be able to write the ledger's file and its folder (SQLite keeps \
+             `-wal` and `-shm` files beside it)",
+        ),
+        _ => None,
+    }
+}
+
+fn code_of(error: &sqlx::Error) -> Option<i32> {
+    error.as_database_error()?.code()?.parse().ok()
 }
 
 fn kind_of(error: &sqlx::Error) -> ErrorKind {
     match error {
-        sqlx::Error::Database(database) => database
-            .code()
-            .and_then(|code| code.parse().ok())
-            .map_or(ErrorKind::Unavailable, kind_of_code),
+        sqlx::Error::Database(_) => code_of(error).map_or(ErrorKind::Unavailable, kind_of_code),
         sqlx::Error::ColumnDecode { .. }
         | sqlx::Error::Decode(_)
         | sqlx::Error::ColumnNotFound(_)

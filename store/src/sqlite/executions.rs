@@ -1,19 +1,17 @@
 //! Executions: which transaction each operation is. The work stands in `enqueue`, `claim`,
-//! `submitted` and `commit`.
+//! `submitted`, `commit`, `cancel` and `retry`.
 
-use bellwether_schemas::limits::{ERROR_TEXT_MAX, KEY_MAX};
-use bellwether_schemas::text;
 use bellwether_schemas::trace::TraceContext;
 use sqlx::SqliteConnection;
 use uuid::Uuid;
 
 use super::clock::Millis;
 use super::errors::Fault;
-use super::{SqliteStore, check, claim, commit, enqueue, submitted};
+use super::{SqliteStore, cancel, check, claim, commit, enqueue, retry, submitted};
 use crate::Result;
 use crate::executions::{
-    ClaimAnswer, ClaimAsk, Commit, Committed, DeadLetter, Deferral, Enqueued, Executions,
-    NewExecution, SubmitAsk, Triggered,
+    CancelRequested, ClaimAnswer, ClaimAsk, Commit, Committed, Deferral, Enqueued, Executions,
+    NewExecution, Retried, SubmitAsk, Triggered,
 };
 
 #[async_trait::async_trait]
@@ -75,17 +73,29 @@ impl Executions for SqliteStore {
             .await
     }
 
-    async fn record_dead_letter(&self, letter: &DeadLetter) -> Result<()> {
-        let letter = DeadLetter {
-            job: text::clean(&letter.job, KEY_MAX).into_owned(),
-            queue: text::clean(&letter.queue, KEY_MAX).into_owned(),
-            key: text::clean(&letter.key, KEY_MAX).into_owned(),
-            detail: text::clean(&letter.detail, ERROR_TEXT_MAX).into_owned(),
-            ..letter.clone()
-        };
+    async fn request_cancel(&self, ids: &[Uuid]) -> Result<Vec<CancelRequested>> {
+        let ids = ids.to_vec();
         self.writer
-            .write("record a dead letter", async move |conn, now| {
-                submitted::record_dead_letter(conn, now, &letter).await
+            .write("request that executions stop", async move |conn, now| {
+                let mut answers = Vec::with_capacity(ids.len());
+                for &id in &ids {
+                    answers.push(cancel::request(conn, now, id).await?);
+                }
+                Ok(answers)
+            })
+            .await
+    }
+
+    async fn retry_execution(
+        &self,
+        id: Uuid,
+        fire_id: Uuid,
+        trace: Option<&TraceContext>,
+    ) -> Result<Retried> {
+        let trace = trace.cloned();
+        self.writer
+            .write("retry an execution", async move |conn, now| {
+                retry::retry(conn, now, id, fire_id, trace.as_ref()).await
             })
             .await
     }

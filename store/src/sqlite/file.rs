@@ -1,16 +1,13 @@
-//! The file: where it is, how it is opened, and its schema.
+//! The file: where it is and how it is opened.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::time::Duration;
 
 use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqliteSynchronous};
-use sqlx::{ConnectOptions, Connection, SqliteConnection};
+use sqlx::{ConnectOptions, SqliteConnection};
 
-use super::clock;
 use super::errors::Fault;
-use super::row::Columns;
-use crate::migrate::{Migrated, Migration, missing};
 use crate::{Error, ErrorKind, Options, Result};
 
 /// How often opening is tried when another process switches the journal mode just then.
@@ -24,6 +21,14 @@ pub(super) fn jitter() -> Duration {
 /// What the URL says, with what this ledger needs: WAL, so that readers do not wait for
 /// writers; `synchronous = FULL`, so that a committed row survives a power loss.
 pub(super) fn options(options: &Options) -> Result<SqliteConnectOptions> {
+    Ok(untouched(options)?
+        .journal_mode(SqliteJournalMode::Wal)
+        .synchronous(SqliteSynchronous::Full)
+        .statement_cache_capacity(256))
+}
+
+/// What the URL says, for a look at a file that may be no ledger: it is left as it is.
+pub(super) fn untouched(options: &Options) -> Result<SqliteConnectOptions> {
     let refuse = |why: String| {
         Error::new(
             "read the database URL",
@@ -43,11 +48,8 @@ pub(super) fn options(options: &Options) -> Result<SqliteConnectOptions> {
         ));
     }
     Ok(parsed
-        .journal_mode(SqliteJournalMode::Wal)
-        .synchronous(SqliteSynchronous::Full)
         .busy_timeout(options.lock_timeout)
         .foreign_keys(false)
-        .statement_cache_capacity(256)
         .create_if_missing(false)
         .disable_statement_logging())
 }
@@ -67,90 +69,62 @@ pub(super) async fn open(options: &SqliteConnectOptions) -> Result<SqliteConnect
     }
 }
 
-/// Applies the missing steps in one transaction; makes the file and its folder first.
-pub async fn migrate(options: &Options, steps: &[Migration]) -> Result<Migrated> {
-    const OP: &str = "migrate the ledger";
-    let file = self::options(options)?.create_if_missing(true);
-    let path = file.get_filename().to_owned();
-    if let Some(folder) = path
-        .parent()
-        .filter(|folder| !folder.as_os_str().is_empty())
-    {
-        tokio::fs::create_dir_all(folder)
-            .await
-            .map_err(|error| no_folder(OP, folder, &error))?;
+/// An error of the first use of the file: rights that are missing show there, too.
+pub(super) fn first_use(op: &'static str, path: &Path, fault: Fault) -> Error {
+    if fault.is_denied() {
+        cannot_open(op, path, fault)
+    } else {
+        fault.of(op)
     }
-    let mut connection = match open(&file).await {
-        Ok(connection) => connection,
-        Err(fault) if fault.is_busy() => return Err(fault.of(OP)),
-        Err(fault) => return Err(cannot_open(OP, &path, &fault)),
-    };
-    let migrated = apply(&mut connection, steps)
-        .await
-        .map_err(|fault| fault.of(OP))?;
-    connection
-        .close()
-        .await
-        .map_err(|error| Fault::from(error).of(OP))?;
-    Ok(migrated)
 }
 
-/// The schema's version; 0 = an empty database.
-pub(super) async fn schema_version(conn: &mut SqliteConnection) -> Result<i32, Fault> {
-    let table = sqlx::query(sql!("migrate/present"))
-        .fetch_optional(&mut *conn)
-        .await?;
-    if table.is_none() {
-        return Ok(0);
+/// Refuses a path without a file: a slip of the keyboard is no old schema.
+pub(super) async fn must_be_there(op: &'static str, options: &Options) -> Result<()> {
+    let parsed = untouched(options)?;
+    let path = parsed.get_filename();
+    // Any other answer comes from opening it.
+    if tokio::fs::try_exists(path).await.unwrap_or(true) {
+        return Ok(());
     }
-    sqlx::query(sql!("migrate/version"))
-        .fetch_one(conn)
-        .await?
-        .number("version")
-}
-
-async fn apply(conn: &mut SqliteConnection, steps: &[Migration]) -> Result<Migrated, Fault> {
-    let mut transaction = conn.begin_with("BEGIN IMMEDIATE").await?;
-    sqlx::query(sql!("migrate/schema"))
-        .execute(&mut *transaction)
-        .await?;
-    let from = schema_version(&mut transaction).await?;
-    let mut to = from;
-    for step in missing(from, steps)? {
-        sqlx::raw_sql(step.sql).execute(&mut *transaction).await?;
-        let now = clock::now(&mut transaction).await?;
-        sqlx::query(sql!("migrate/record"))
-            .bind(step.version)
-            .bind(step.name)
-            .bind(now)
-            .execute(&mut *transaction)
-            .await?;
-        to = step.version;
-    }
-    transaction.commit().await?;
-    Ok(Migrated { from, to })
-}
-
-fn no_folder(op: &'static str, folder: &Path, error: &std::io::Error) -> Error {
-    Error::new(
+    Err(Error::new(
         op,
-        ErrorKind::Unavailable,
+        ErrorKind::Schema,
         format!(
-            "the folder {} cannot be made: {error}; make it, or choose a path in a folder that \
-             this user may write",
-            folder.display()
-        ),
-    )
-}
-
-fn cannot_open(op: &'static str, path: &Path, fault: &Fault) -> Error {
-    Error::new(
-        op,
-        ErrorKind::Unavailable,
-        format!(
-            "{} cannot be opened: {fault}; this user must be able to write the file and its \
-             folder (SQLite keeps `-wal` and `-shm` files beside it)",
+            "there is no file {}: is the path right? Only `bellwether migrate` and `bellwether \
+             dev` make one",
             path.display()
+        ),
+    ))
+}
+
+/// The file that the URL names.
+pub(crate) fn path(options: &Options) -> Result<PathBuf> {
+    Ok(untouched(options)?.get_filename().to_owned())
+}
+
+/// The file cannot be opened; a busy one may be later, one that is no database never.
+pub(super) fn cannot_open(op: &'static str, path: &Path, fault: Fault) -> Error {
+    let shown = path.display();
+    if path.is_dir() {
+        let what = format!("{shown} is a folder; write sqlite:{shown}/ledger.db");
+        return Error::new(op, ErrorKind::Invalid, what);
+    }
+    let said = fault.to_string();
+    let kind = if fault.is_denied() {
+        ErrorKind::Denied
+    } else {
+        ErrorKind::Unavailable
+    };
+    let error = fault.of(op);
+    if matches!(error.kind(), ErrorKind::Conflict | ErrorKind::Corrupt) {
+        return error;
+    }
+    Error::new(
+        op,
+        kind,
+        format!(
+            "{shown} cannot be opened: {said}; this user must be able to write the file and its \
+             folder (SQLite keeps `-wal` and `-shm` files beside it)"
         ),
     )
 }

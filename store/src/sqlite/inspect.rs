@@ -7,11 +7,11 @@ use uuid::Uuid;
 
 use super::errors::Fault;
 use super::row::Columns;
-use super::{SqliteStore, enqueue};
+use super::{SqliteStore, commit, enqueue};
 use crate::Result;
 use crate::inspect::{
-    AttemptView, ExecutionFilter, ExecutionStory, ExecutionView, FencedView, FireView, Inspect,
-    SessionView, ShardResult,
+    AttemptView, ClaimState, ExecutionFilter, ExecutionStory, ExecutionView, FencedView, FireView,
+    Inspect, QueueView, SessionView, ShardResult,
 };
 
 #[async_trait::async_trait]
@@ -26,6 +26,7 @@ impl Inspect for SqliteStore {
                     .bind(&filter.queue)
                     .bind(filter.fire_id)
                     .bind(filter.limit)
+                    .bind(filter.unrepeated)
                     .fetch_all(conn)
                     .await?;
                 rows.iter().map(view).collect()
@@ -99,6 +100,26 @@ impl Inspect for SqliteStore {
             .await
     }
 
+    async fn queue_views(&self) -> Result<Vec<QueueView>> {
+        self.writer
+            .read("list the queues", async |conn, now| {
+                let rows = sqlx::query(sql!("inspect/queues"))
+                    .bind(now)
+                    .fetch_all(conn)
+                    .await?;
+                rows.iter().map(queue).collect()
+            })
+            .await
+    }
+
+    async fn claim_state(&self, execution_id: Uuid, claim_id: Uuid) -> Result<ClaimState> {
+        self.writer
+            .read("read how a claim stands", async move |conn, _| {
+                commit::standing(conn, execution_id, claim_id).await
+            })
+            .await
+    }
+
     async fn state_counts(&self) -> Result<Vec<(State, u64)>> {
         self.writer
             .read("count executions", async |conn, _| {
@@ -134,6 +155,7 @@ async fn story(conn: &mut SqliteConnection, id: Uuid) -> Result<Option<Execution
         attempts: attempts.iter().map(attempt).collect::<Result<_, _>>()?,
         fenced: fenced.iter().map(fenced_result).collect::<Result<_, _>>()?,
         output: row.output()?,
+        retried_as: row.value("retried_as")?,
     }))
 }
 
@@ -173,6 +195,8 @@ fn view(row: &SqliteRow) -> Result<ExecutionView, Fault> {
         ended_at: row.instant_opt("ended_at")?,
         error: row.value("error")?,
         traceparent: row.value("traceparent")?,
+        retry_of: row.value("retry_of")?,
+        cancel_lost: row.value("cancel_lost")?,
     })
 }
 
@@ -236,5 +260,19 @@ fn session(row: &SqliteRow) -> Result<SessionView, Fault> {
         renewed_at: row.instant("renewed_at")?,
         expires_at: row.instant("expires_at")?,
         ended_at: row.instant_opt("ended_at")?,
+    })
+}
+
+fn queue(row: &SqliteRow) -> Result<QueueView, Fault> {
+    Ok(QueueView {
+        name: row.value("name")?,
+        created_at: row.instant("created_at")?,
+        pending: row.number("pending")?,
+        retrying: row.number("retrying")?,
+        running: row.number("running")?,
+        outbox: row.number("outbox")?,
+        workers: row.number("workers")?,
+        without_handler: row.number("without_handler")?,
+        oldest_due_at: row.instant_opt("oldest_due_at")?,
     })
 }

@@ -18,19 +18,26 @@ macro_rules! sql {
 }
 mod audit;
 use crate::check;
+mod cancel;
 mod claim;
 mod clock;
 mod commit;
+mod dead;
+#[cfg(test)]
+mod disk;
 mod dispatch;
 mod enqueue;
+mod enqueue_in;
 mod errors;
 mod executions;
 mod file;
 mod fires;
 mod inspect;
 mod leadership;
+mod migrate;
 mod outbox;
 mod planning;
+mod retry;
 mod row;
 mod schedules;
 mod sessions;
@@ -43,16 +50,17 @@ mod writer;
 
 use std::time::Duration;
 
-use sqlx::SqliteConnection;
 use sqlx::sqlite::SqliteConnectOptions;
 
 use self::errors::Fault;
 use self::row::Columns;
 use self::writer::Writer;
-use crate::executions::{Enqueued, NewExecution};
 use crate::{Backend, Ledger, Options, Result, Store, migrate as schema};
 
-pub use self::file::migrate;
+pub use self::enqueue_in::{commit_in, enqueue_in};
+pub(crate) use self::file::path;
+pub(crate) use self::migrate::script;
+pub use self::migrate::{migrate, validate};
 
 /// What a caller grants a statement for the wait for its turn, on top of its own time.
 const TURN_MAX: Duration = Duration::from_secs(5);
@@ -68,18 +76,13 @@ impl SqliteStore {
     /// ([`crate::ErrorKind::Schema`]); nothing is created or changed.
     pub async fn connect(options: &Options) -> Result<Self> {
         const OP: &str = "open the ledger";
+        file::must_be_there(OP, options).await?;
+        migrate::validate(options, schema::SQLITE)
+            .await?
+            .verdict()
+            .map_err(|mismatch| Fault::from(mismatch).of(OP))?;
         let file = file::options(options)?;
-        let mismatch = |found| {
-            schema::validate(found, schema::SQLITE).map_err(|error| Fault::from(error).of(OP))
-        };
-        if !tokio::fs::try_exists(file.get_filename())
-            .await
-            .map_err(|error| Fault::from(sqlx::Error::Io(error)).of(OP))?
-        {
-            mismatch(0)?;
-        }
         let writer = Writer::start(file.clone(), options.statement_timeout + TURN_MAX).await?;
-        mismatch(writer.schema_version(OP).await?)?;
         Ok(Self { writer, file })
     }
 }
@@ -117,19 +120,4 @@ impl Store for SqliteStore {
     async fn close(&self) {
         self.writer.close().await;
     }
-}
-
-/// Enqueues inside the caller's own transaction on the ledger's file, so that the
-/// one-shot exists if and only if the caller's rows do. Begin it with `BEGIN IMMEDIATE`:
-/// a transaction that has read before it writes may be refused by SQLite. Until its commit
-/// no other process can write the ledger, so keep it short. The relay finds the dispatch
-/// by polling.
-pub async fn enqueue_in(conn: &mut SqliteConnection, new: &NewExecution) -> Result<Enqueued> {
-    const OP: &str = "enqueue in the caller's transaction";
-    check::one_shot(new)?;
-    let enqueued = async {
-        let now = clock::now(conn).await?;
-        enqueue::enqueue(conn, now, new).await
-    };
-    enqueued.await.map_err(|fault: Fault| fault.of(OP))
 }

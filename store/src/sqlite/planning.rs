@@ -14,42 +14,22 @@ use super::row::{Columns, between, instant};
 use super::{leadership, schedules};
 use crate::leadership::Term;
 use crate::planning::{Due, PlanStep, Planned, Planning};
+use crate::schedules::unreadable;
 use crate::{Error, ErrorKind, Result};
 
 #[async_trait::async_trait]
 impl Planning for SqliteStore {
     async fn due_schedules(&self, limit: u32) -> Result<Due> {
-        self.writer
+        let (due, set_aside) = self
+            .writer
             .read("read the due schedules", async move |conn, now| {
-                // One more than asked for tells whether anything due is left.
-                let rows = sqlx::query(sql!("planning/due"))
-                    .bind(now)
-                    .bind(i64::from(limit) + 1)
-                    .fetch_all(&mut *conn)
-                    .await?;
-                let next = sqlx::query(sql!("planning/next"))
-                    .bind(now)
-                    .fetch_one(conn)
-                    .await?;
-                let next_in = next
-                    .value::<Option<Millis>>("next_at")?
-                    .map(|at| between(now, at));
-                let asked = limit as usize;
-                Ok(Due {
-                    now: instant(now)?,
-                    schedules: rows
-                        .iter()
-                        .take(asked)
-                        .map(schedules::read)
-                        .collect::<Result<_, _>>()?,
-                    next_in: if rows.len() > asked {
-                        Some(Duration::ZERO)
-                    } else {
-                        next_in
-                    },
-                })
+                due(conn, now, limit).await
             })
-            .await
+            .await?;
+        if !set_aside.is_empty() {
+            self.set_aside(set_aside).await;
+        }
+        Ok(due)
     }
 
     async fn plan(&self, term: &Term, steps: &[PlanStep]) -> Result<Planned> {
@@ -68,6 +48,83 @@ impl Planning for SqliteStore {
                 plan(conn, now, &term, &steps).await
             })
             .await
+    }
+}
+
+/// A due schedule whose row cannot be read.
+#[derive(Clone)]
+struct Unreadable {
+    /// Of its row: also the id may be what cannot be read.
+    rowid: i64,
+    fault: String,
+}
+
+/// What is due, and the rows of it that cannot be read.
+async fn due(
+    conn: &mut SqliteConnection,
+    now: Millis,
+    limit: u32,
+) -> Result<(Due, Vec<Unreadable>), Fault> {
+    // One more than asked for tells whether anything due is left.
+    let rows = sqlx::query(sql!("planning/due"))
+        .bind(now)
+        .bind(i64::from(limit) + 1)
+        .fetch_all(&mut *conn)
+        .await?;
+    let next = sqlx::query(sql!("planning/next"))
+        .bind(now)
+        .fetch_one(conn)
+        .await?;
+    let next_in = next
+        .value::<Option<Millis>>("next_at")?
+        .map(|at| between(now, at));
+    let asked = limit as usize;
+    let mut due = Due {
+        now: instant(now)?,
+        schedules: Vec::with_capacity(rows.len()),
+        next_in: if rows.len() > asked {
+            Some(Duration::ZERO)
+        } else {
+            next_in
+        },
+    };
+    let mut set_aside = Vec::new();
+    for row in rows.iter().take(asked) {
+        match schedules::read(row) {
+            Ok(schedule) => due.schedules.push(schedule),
+            Err(why) => set_aside.push(Unreadable {
+                rowid: row.value("row")?,
+                fault: unreadable(&why),
+            }),
+        }
+    }
+    Ok((due, set_aside))
+}
+
+impl SqliteStore {
+    /// Gives them a fault, so that they are not due again. They stop no other: what fails here is
+    /// tried again by the next look.
+    async fn set_aside(&self, these: Vec<Unreadable>) {
+        for one in &these {
+            let (row, fault) = (one.rowid, &one.fault);
+            tracing::error!(row, fault, "a schedule is taken out of planning");
+        }
+        let done = self
+            .writer
+            .write("set unreadable schedules aside", async move |conn, _| {
+                for one in &these {
+                    sqlx::query(sql!("planning/set_aside"))
+                        .bind(one.rowid)
+                        .bind(text::clean(&one.fault, ERROR_TEXT_MAX).as_ref())
+                        .execute(&mut *conn)
+                        .await?;
+                }
+                Ok(())
+            })
+            .await;
+        if let Err(error) = done {
+            tracing::warn!(%error, "unreadable schedules stay due");
+        }
     }
 }
 

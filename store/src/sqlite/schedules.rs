@@ -1,4 +1,4 @@
-//! Schedules: registration and removal.
+//! Schedules: registration, changes and the definitions that they follow.
 
 use bellwether_schemas::ids;
 use sqlx::SqliteConnection;
@@ -8,12 +8,18 @@ use uuid::Uuid;
 use super::clock::Millis;
 use super::enqueue::ensure_queue;
 use super::errors::Fault;
-use super::row::{Columns, millis};
+use super::row::{Columns, instant, millis};
 use super::{SqliteStore, check};
-use crate::Result;
+use crate::definition::{self, Definition};
 use crate::schedules::{
-    NewSchedule, Origin, Policy, Registered, Removed, Schedule, Schedules, Timing,
+    Author, Changed, FoundSchedule, KnownDefinition, NewSchedule, Origin, Policy, RECORDED,
+    Registered, Removed, Schedule, ScheduleChange, Schedules, TIMING, Timing, TimingColumns,
+    unreadable,
 };
+use crate::{Error, ErrorKind, Payload, Result};
+
+/// How long ago a report of a definition is recent.
+const RECENT_MS: Millis = 60_000;
 
 /// The live schedule of that name.
 pub(super) async fn find(conn: &mut SqliteConnection, name: &str) -> Result<Option<Uuid>, Fault> {
@@ -29,6 +35,7 @@ pub(super) fn read(row: &SqliteRow) -> Result<Schedule, Fault> {
     Ok(Schedule {
         id: row.value("id")?,
         name: row.value("name")?,
+        description: row.value("description")?,
         job: row.value("job")?,
         queue: row.value("queue")?,
         priority: row.word("priority")?,
@@ -46,6 +53,8 @@ pub(super) fn read(row: &SqliteRow) -> Result<Schedule, Fault> {
             "api" => Origin::Api,
             other => return Err(Fault::Corrupt(format!("{other:?} is no origin"))),
         },
+        code_hash: row.value("code_hash")?,
+        edited_at: row.instant_opt("edited_at")?,
         enabled: row.value("enabled")?,
         version: row.value("version")?,
         cursor: row.instant("cursor")?,
@@ -57,28 +66,86 @@ pub(super) fn read(row: &SqliteRow) -> Result<Schedule, Fault> {
     })
 }
 
+/// A schedule for a list: one whose row cannot be read stops no other.
+fn listed(row: &SqliteRow) -> Option<Schedule> {
+    let schedule = read(row).inspect_err(|fault| {
+        let id: Option<Uuid> = row.value("id").ok();
+        let why = unreadable(fault);
+        tracing::warn!(
+            ?id,
+            name = name(row),
+            why,
+            "a schedule is left out of the list"
+        );
+    });
+    schedule.ok()
+}
+
+fn name(row: &SqliteRow) -> &str {
+    row.value("name").unwrap_or("?")
+}
+
+fn found(row: &SqliteRow, now: Millis) -> Result<FoundSchedule, Fault> {
+    let schedule = read(row)?;
+    // A row that a hand has inserted has no history of timings.
+    let recorded = match row.value::<Option<&str>>(RECORDED.kind)? {
+        Some(_) => timing_of(row, &RECORDED)?,
+        None => schedule.timing.clone(),
+    };
+    Ok(FoundSchedule {
+        schedule,
+        payload: Payload {
+            bytes: row.value("payload")?,
+            content_type: row.value("content_type")?,
+        },
+        recorded,
+        now: instant(now)?,
+    })
+}
+
+fn known(row: &SqliteRow) -> Result<KnownDefinition, Fault> {
+    Ok(KnownDefinition {
+        name: row.value("name")?,
+        hash: row.value("hash")?,
+        body: row.value("body")?,
+        first_seen_at: row.instant("first_seen_at")?,
+        live: row.value("live")?,
+        recent: row.value("recent")?,
+        retired: row.value("retired")?,
+    })
+}
+
 /// The timing in columns `kind`, `expr`, `zone`, `period_ms`, `anchor` and `at`.
 pub(super) fn timing(row: &SqliteRow) -> Result<Timing, Fault> {
-    Ok(match row.value::<&str>("kind")? {
+    timing_of(row, &TIMING)
+}
+
+fn timing_of(row: &SqliteRow, columns: &TimingColumns) -> Result<Timing, Fault> {
+    Ok(match row.value::<&str>(columns.kind)? {
         "cron" => Timing::Cron {
-            expr: row.value("expr")?,
-            zone: row.value("zone")?,
+            expr: row.value(columns.expr)?,
+            zone: row.value(columns.zone)?,
         },
         "every" => Timing::Every {
-            period_ms: row.value("period_ms")?,
-            anchor: Some(row.instant("anchor")?),
+            period_ms: row.value(columns.period_ms)?,
+            anchor: Some(row.instant(columns.anchor)?),
         },
         "at" => Timing::At {
-            at: row.instant("at")?,
+            at: row.instant(columns.at)?,
         },
         other => return Err(Fault::Corrupt(format!("{other:?} is no kind of schedule"))),
     })
+}
+
+fn json(op: &'static str, names: &[String]) -> Result<String> {
+    serde_json::to_string(names).map_err(|error| Error::new(op, ErrorKind::Invalid, error))
 }
 
 #[async_trait::async_trait]
 impl Schedules for SqliteStore {
     async fn register_schedule(&self, new: &NewSchedule) -> Result<Registered> {
         check::schedule(new)?;
+        let code_hash = definition::hash_from_code(new)?;
         let (new, id) = (new.clone(), ids::fresh());
         self.writer
             .write("register a schedule", async move |conn, now| {
@@ -86,7 +153,7 @@ impl Schedules for SqliteStore {
                     return Ok(Registered::Exists(existing));
                 }
                 ensure_queue(conn, now, &new.queue).await?;
-                insert(conn, now, id, &new).await?;
+                insert(conn, now, id, &new, code_hash.as_deref()).await?;
                 Ok(Registered::Inserted(id))
             })
             .await
@@ -109,15 +176,77 @@ impl Schedules for SqliteStore {
             .await
     }
 
+    async fn find_schedules(&self, names: &[String]) -> Result<Vec<Result<FoundSchedule>>> {
+        const OP: &str = "find schedules";
+        let names = json(OP, names)?;
+        self.writer
+            .read(OP, async move |conn, now| {
+                let rows = sqlx::query(sql!("schedules/found"))
+                    .bind(&names)
+                    .fetch_all(conn)
+                    .await?;
+                let answer = |row| {
+                    found(row, now).map_err(|fault| {
+                        let why = format!("{:?}: {}", name(row), unreadable(&fault));
+                        Error::new(OP, ErrorKind::Corrupt, why)
+                    })
+                };
+                Ok(rows.iter().map(answer).collect())
+            })
+            .await
+    }
+
+    async fn change_schedule(&self, change: &ScheduleChange) -> Result<Changed> {
+        check::change(change)?;
+        let change = change.clone();
+        self.writer
+            .write("change a schedule", async move |conn, now| {
+                write(conn, now, &change).await
+            })
+            .await
+    }
+
+    async fn note_definitions(&self, definitions: &[Definition]) -> Result<()> {
+        definitions
+            .iter()
+            .try_for_each(|definition| check::name("schedule", &definition.name))?;
+        let definitions = definitions.to_vec();
+        self.writer
+            .write("note definitions", async move |conn, now| {
+                for definition in &definitions {
+                    sqlx::query(sql!("schedules/note_definition"))
+                        .bind(&definition.name)
+                        .bind(&definition.hash)
+                        .bind(&definition.body)
+                        .bind(now)
+                        .execute(&mut *conn)
+                        .await?;
+                }
+                Ok(())
+            })
+            .await
+    }
+
+    async fn definitions(&self, names: &[String]) -> Result<Vec<KnownDefinition>> {
+        const OP: &str = "read definitions";
+        let names = json(OP, names)?;
+        self.writer
+            .read(OP, async move |conn, now| {
+                let rows = sqlx::query(sql!("schedules/definitions"))
+                    .bind(&names)
+                    .bind(now - RECENT_MS)
+                    .fetch_all(conn)
+                    .await?;
+                rows.iter().map(known).collect()
+            })
+            .await
+    }
+
     async fn schedules(&self) -> Result<Vec<Schedule>> {
         self.writer
             .read("list the schedules", async |conn, _| {
-                sqlx::query(sql!("schedules/list"))
-                    .fetch_all(conn)
-                    .await?
-                    .iter()
-                    .map(read)
-                    .collect()
+                let rows = sqlx::query(sql!("schedules/list")).fetch_all(conn).await?;
+                Ok(rows.iter().filter_map(listed).collect())
             })
             .await
     }
@@ -128,23 +257,9 @@ async fn insert(
     now: Millis,
     id: Uuid,
     new: &NewSchedule,
+    code_hash: Option<&str>,
 ) -> Result<(), Fault> {
-    let (mut expr, mut zone, mut period_ms, mut anchor, mut once_at) =
-        (None, None, None, None, None);
-    match &new.timing {
-        Timing::Cron {
-            expr: text,
-            zone: name,
-        } => (expr, zone) = (Some(text), Some(name)),
-        Timing::Every {
-            period_ms: period,
-            anchor: from,
-        } => {
-            period_ms = Some(period);
-            anchor = Some(from.map_or(now, |from| from.timestamp_millis()));
-        }
-        Timing::At { at } => once_at = Some(at.timestamp_millis()),
-    }
+    let stored = StoredTiming::of(&new.timing, now);
     sqlx::query(sql!("schedules/insert"))
         .bind(id)
         .bind(&new.name)
@@ -152,11 +267,11 @@ async fn insert(
         .bind(&new.queue)
         .bind(new.priority.as_str())
         .bind(new.timing.kind())
-        .bind(expr)
-        .bind(zone)
-        .bind(period_ms)
-        .bind(anchor)
-        .bind(once_at)
+        .bind(stored.expr)
+        .bind(stored.zone)
+        .bind(stored.period_ms)
+        .bind(stored.anchor)
+        .bind(stored.at)
         .bind(&new.payload.bytes)
         .bind(&new.payload.content_type)
         .bind(new.shard_total)
@@ -168,9 +283,133 @@ async fn insert(
         .bind(new.origin.as_str())
         .bind(partition_seed(id))
         .bind(now)
+        .bind(&new.description)
+        .bind(code_hash)
+        .execute(&mut *conn)
+        .await?;
+    record_timing(conn, id).await
+}
+
+async fn record_timing(conn: &mut SqliteConnection, id: Uuid) -> Result<(), Fault> {
+    sqlx::query(sql!("schedules/record_timing"))
+        .bind(id)
         .execute(conn)
         .await?;
     Ok(())
+}
+
+async fn write(
+    conn: &mut SqliteConnection,
+    now: Millis,
+    change: &ScheduleChange,
+) -> Result<Changed, Fault> {
+    let cursor = change.cursor.timestamp_millis();
+    let settled = change.settled.as_ref();
+    let moved_to = settled.map(|settled| settled.cursor.timestamp_millis());
+    // The clock was set back since the row was read. A cursor that stays may lie ahead of it.
+    if moved_to.is_some_and(|moved_to| moved_to > now.max(cursor)) {
+        return Ok(Changed::Stale);
+    }
+    if change.timing_changed {
+        sqlx::query(sql!("schedules/record_first_timing"))
+            .bind(change.id)
+            .bind(change.version)
+            .bind(cursor)
+            .execute(&mut *conn)
+            .await?;
+    }
+    let Some(version) = update(conn, now, change, moved_to).await? else {
+        return Ok(Changed::Stale);
+    };
+    if let Some((reason, range)) = settled.and_then(|settled| settled.skipped.as_ref()) {
+        sqlx::query(sql!("schedules/record_passed"))
+            .bind(change.id)
+            .bind(change.version)
+            .bind(reason.as_str())
+            .bind(range.from.timestamp_millis())
+            .bind(range.until.timestamp_millis())
+            .bind(i64::try_from(range.count).unwrap_or(i64::MAX))
+            .bind(now)
+            .execute(&mut *conn)
+            .await?;
+    }
+    if change.timing_changed {
+        record_timing(conn, change.id).await?;
+    }
+    ensure_queue(conn, now, &change.definition.queue).await?;
+    Ok(Changed::Done(version))
+}
+
+/// The new version; none = the row is another one by now.
+async fn update(
+    conn: &mut SqliteConnection,
+    now: Millis,
+    change: &ScheduleChange,
+    moved_to: Option<Millis>,
+) -> Result<Option<i64>, Fault> {
+    let new = &change.definition;
+    let stored = StoredTiming::of(&new.timing, now);
+    let row = sqlx::query(sql!("schedules/change"))
+        .bind(change.id)
+        .bind(change.version)
+        .bind(change.cursor.timestamp_millis())
+        .bind(change.enabled)
+        .bind(&new.job)
+        .bind(&new.queue)
+        .bind(new.priority.as_str())
+        .bind(new.timing.kind())
+        .bind(stored.expr)
+        .bind(stored.zone)
+        .bind(stored.period_ms)
+        .bind(stored.anchor)
+        .bind(stored.at)
+        .bind(&new.payload.bytes)
+        .bind(&new.payload.content_type)
+        .bind(new.shard_total)
+        .bind(millis(new.policy.timeout))
+        .bind(new.policy.max_attempts)
+        .bind(millis(new.policy.start_deadline))
+        .bind(new.policy.on_lost.as_str())
+        .bind(millis(new.grace))
+        .bind(&new.description)
+        .bind(change.author.as_ref().map(Author::as_str))
+        .bind(change.author.as_ref().and_then(Author::hash))
+        .bind(moved_to)
+        .bind(now)
+        .fetch_optional(conn)
+        .await?;
+    Ok(row.map(|row| row.value("version")).transpose()?)
+}
+
+/// The columns of a timing.
+#[derive(Default)]
+struct StoredTiming<'a> {
+    expr: Option<&'a str>,
+    zone: Option<&'a str>,
+    period_ms: Option<i64>,
+    anchor: Option<Millis>,
+    at: Option<Millis>,
+}
+
+impl<'a> StoredTiming<'a> {
+    fn of(timing: &'a Timing, now: Millis) -> Self {
+        match timing {
+            Timing::Cron { expr, zone } => Self {
+                expr: Some(expr),
+                zone: Some(zone),
+                ..Self::default()
+            },
+            Timing::Every { period_ms, anchor } => Self {
+                period_ms: Some(*period_ms),
+                anchor: Some(anchor.map_or(now, |anchor| anchor.timestamp_millis())),
+                ..Self::default()
+            },
+            Timing::At { at } => Self {
+                at: Some(at.timestamp_millis()),
+                ..Self::default()
+            },
+        }
+    }
 }
 
 /// The random end of an id, never negative.

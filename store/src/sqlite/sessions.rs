@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use bellwether_schemas::limits::ERROR_TEXT_MAX;
 use bellwether_schemas::{names, text};
+use serde::Serialize;
 use sqlx::SqliteConnection;
 use uuid::Uuid;
 
@@ -22,14 +23,22 @@ impl Sessions for SqliteStore {
         new.queues
             .iter()
             .try_for_each(|queue| names::check("queue", queue))?;
-        let json = |list: &[String]| {
-            serde_json::to_string(list).map_err(|error| Error::new(OP, ErrorKind::Invalid, error))
+        new.jobs
+            .iter()
+            .try_for_each(|job| names::check("job", job))?;
+        new.definitions
+            .iter()
+            .try_for_each(|(schedule, _)| names::check("schedule", schedule))?;
+        let capabilities: Vec<&str> = new.capabilities.iter().map(|can| can.as_str()).collect();
+        let lists = Lists {
+            queues: json(OP, &new.queues)?,
+            jobs: json(OP, &new.jobs)?,
+            capabilities: json(OP, &capabilities)?,
         };
-        let (queues, jobs) = (json(&new.queues)?, json(&new.jobs)?);
         let new = new.clone();
         self.writer
             .write(OP, async move |conn, now| {
-                open(conn, now, &new, &queues, &jobs).await
+                open(conn, now, &new, &lists).await
             })
             .await
     }
@@ -70,6 +79,19 @@ impl Sessions for SqliteStore {
             .await
     }
 
+    async fn cancel_hints(&self, id: Uuid) -> Result<Vec<Uuid>> {
+        self.writer
+            .read("look for requests to cancel", async move |conn, _| {
+                let rows = sqlx::query(sql!("sessions/cancel_hints"))
+                    .bind(id)
+                    .fetch_all(conn)
+                    .await?;
+                let claims = rows.iter().map(|row| Ok(row.value("claim_id")?));
+                claims.collect()
+            })
+            .await
+    }
+
     async fn running_of(&self, id: Uuid) -> Result<Vec<RunningRow>> {
         self.writer
             .read("read a session's running rows", async move |conn, now| {
@@ -92,28 +114,51 @@ impl Sessions for SqliteStore {
     }
 }
 
+/// A session's lists as JSON.
+struct Lists {
+    queues: String,
+    jobs: String,
+    capabilities: String,
+}
+
+fn json(op: &'static str, words: &[impl Serialize]) -> Result<String> {
+    serde_json::to_string(words).map_err(|error| Error::new(op, ErrorKind::Invalid, error))
+}
+
 async fn open(
     conn: &mut SqliteConnection,
     now: Millis,
     new: &NewSession,
-    queues: &str,
-    jobs: &str,
+    lists: &Lists,
 ) -> Result<(), Fault> {
     for queue in &new.queues {
         ensure_queue(conn, now, queue).await?;
     }
-    sqlx::query(sql!("sessions/open"))
+    let opened = sqlx::query(sql!("sessions/open"))
         .bind(new.id)
         .bind(text::clean(&new.name, ERROR_TEXT_MAX).as_ref())
         .bind(text::clean(&new.host, ERROR_TEXT_MAX).as_ref())
         .bind(new.pid)
         .bind(&new.version)
-        .bind(queues)
-        .bind(jobs)
+        .bind(&lists.queues)
+        .bind(&lists.jobs)
         .bind(new.max_concurrent)
         .bind(now)
         .bind(now + millis(new.lease))
-        .execute(conn)
+        .bind(&lists.capabilities)
+        .execute(&mut *conn)
         .await?;
+    // A repeat changes nothing.
+    if opened.rows_affected() == 0 {
+        return Ok(());
+    }
+    for (schedule, hash) in &new.definitions {
+        sqlx::query(sql!("sessions/report"))
+            .bind(new.id)
+            .bind(schedule)
+            .bind(hash)
+            .execute(&mut *conn)
+            .await?;
+    }
     Ok(())
 }

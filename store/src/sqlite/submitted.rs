@@ -1,15 +1,16 @@
 //! Submitted messages: recorded and claimed at once, if their key is new.
 
 use bellwether_schemas::ids;
-use bellwether_schemas::state::{Priority, Trigger};
+use bellwether_schemas::state::{DeadReason, Priority, Trigger};
 use sqlx::SqliteConnection;
 use uuid::Uuid;
 
-use super::claim;
 use super::clock::Millis;
 use super::enqueue::{self, OneShot};
 use super::errors::Fault;
-use crate::executions::{ClaimAnswer, DeadLetter, Refusal, SubmitAsk};
+use super::{claim, dead};
+use crate::dead::DeadLetter;
+use crate::executions::{ClaimAnswer, Refusal, SubmitAsk};
 
 /// A message older than this may have had a key that is forgotten by now: the keys' 7 days
 /// less a day.
@@ -33,7 +34,7 @@ pub(super) async fn claim(
         return claim::again(conn, known, ask.claim_id, own).await;
     }
     if ask.stored_at.timestamp_millis() < now - STALE_MS {
-        record_dead_letter(conn, now, &stale(ask)).await?;
+        dead::record(conn, now, &stale(ask), None).await?;
         return Ok(ClaimAnswer::Refused(Refusal::Stale));
     }
     let scheduled_at = enqueue::due_at(now, ask.run_at);
@@ -82,30 +83,11 @@ fn stale(ask: &SubmitAsk) -> DeadLetter {
         job: ask.job.clone(),
         queue: ask.queue.clone(),
         key: ask.key.clone(),
-        reason: "stale",
+        reason: DeadReason::Stale,
         detail: format!(
             "stored at {}: its key may have been forgotten since, so it could run twice",
             ask.stored_at
         ),
-        payload: ask.payload.bytes.clone(),
+        payload: ask.payload.clone(),
     }
-}
-
-/// Keeps a message that can never run; the first record of its key stands.
-pub(super) async fn record_dead_letter(
-    conn: &mut SqliteConnection,
-    now: Millis,
-    letter: &DeadLetter,
-) -> Result<(), Fault> {
-    sqlx::query(sql!("submitted/record_dead_letter"))
-        .bind(&letter.job)
-        .bind(&letter.key)
-        .bind(&letter.queue)
-        .bind(letter.reason)
-        .bind(&letter.detail)
-        .bind(&letter.payload)
-        .bind(now)
-        .execute(conn)
-        .await?;
-    Ok(())
 }

@@ -14,7 +14,7 @@ use super::errors::Fault;
 use super::row::{Columns, millis};
 use super::{SqliteStore, dispatch};
 use crate::Result;
-use crate::sweeps::{LostSession, Recovered, Sweeps};
+use crate::sweeps::{LostSession, REPORTS_KEPT, Recovered, Sweeps};
 
 #[async_trait::async_trait]
 impl Sweeps for SqliteStore {
@@ -111,6 +111,29 @@ impl Sweeps for SqliteStore {
                     .await?;
                 Ok(forgotten.rows_affected())
             })
+            .await
+    }
+
+    async fn retire_definitions(&self, after: Duration, limit: u32) -> Result<Vec<String>> {
+        self.writer
+            .write(
+                "retire schedules that no code defines",
+                async move |conn, now| {
+                    let retired = sqlx::query(sql!("sweeps/retire_definitions"))
+                        .bind(now)
+                        .bind(now - millis(after))
+                        .bind(limit)
+                        .fetch_all(&mut *conn)
+                        .await?;
+                    sqlx::query(sql!("sweeps/forget_reports"))
+                        .bind(now - millis(after.max(REPORTS_KEPT)))
+                        .bind(limit)
+                        .execute(conn)
+                        .await?;
+                    let names = retired.iter().map(|row| Ok(row.value("name")?));
+                    names.collect()
+                },
+            )
             .await
     }
 

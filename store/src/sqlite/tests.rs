@@ -22,7 +22,7 @@ use crate::executions::{
 };
 use crate::inspect::{ExecutionFilter, Inspect};
 use crate::leadership::{Acquired, Bid, Leadership, Term};
-use crate::migrate::SQLITE;
+use crate::migrate::{SCHEMA_VERSION, SQLITE};
 use crate::outbox::Outbox;
 use crate::planning::{PlanStep, PlannedFire, Planning};
 use crate::schedules::{NewSchedule, Registered, Schedules, Timing};
@@ -74,6 +74,8 @@ async fn open_session(store: &SqliteStore) -> Uuid {
         version: "0".to_owned(),
         queues: vec!["default".to_owned()],
         jobs: vec!["job".to_owned()],
+        definitions: Vec::new(),
+        capabilities: Vec::new(),
         max_concurrent: 1,
         lease: Duration::from_mins(1),
     };
@@ -115,7 +117,7 @@ async fn migration_is_done_once_and_its_absence_is_named() {
     let (one, two) = tokio::join!(migrate(&options, SQLITE), migrate(&options, SQLITE));
     let mut from = [one.unwrap().from, two.unwrap().from];
     from.sort_unstable();
-    assert_eq!(from, [0, 1]);
+    assert_eq!(from, [0, SCHEMA_VERSION]);
 
     let blocked = Options::new(format!(
         "sqlite:{}",
@@ -259,6 +261,7 @@ async fn work(store: &SqliteStore, total: u64) {
                             reason: Reason::Error,
                             error: "again".to_owned(),
                             delay: Duration::ZERO,
+                            stopped: true,
                         },
                         1 => Outcome::Release,
                         _ => Outcome::Complete(Payload::json("1")),
@@ -503,8 +506,9 @@ fn statements(folder: &Path, found: &mut Vec<PathBuf>) {
 }
 
 /// Walks that are meant: what operators and audits read, and tables that stay small.
-const WALKS: [&str; 7] = [
+const WALKS: [&str; 8] = [
     "audit/schedules.sql",
+    "dead/list.sql",
     "outbox/backlog.sql",
     "outbox/candidates.sql",
     "schedules/list.sql",
@@ -519,13 +523,26 @@ fn walks(detail: &str) -> bool {
         return false;
     };
     let (table, how) = walk.split_once(' ').unwrap_or((walk, ""));
-    let grows = ["execution", "e", "session", "schedule", "outbox", "o", "k"];
+    let grows = [
+        "execution",
+        "e",
+        "session",
+        "schedule",
+        "outbox",
+        "o",
+        "k",
+        "dead_letter",
+        "session_definition",
+        "r",
+    ];
     // An index with a WHERE of its own holds only the rows in question.
     let few = [
         "USING INDEX execution_running",
         "USING INDEX execution_deadline",
         "USING INDEX execution_exhausted",
         "USING COVERING INDEX execution_exhausted",
+        "USING INDEX session_live",
+        "USING INDEX dead_letter_open",
     ];
     grows.contains(&table) && !few.contains(&how)
 }
@@ -553,6 +570,43 @@ async fn every_statement_fits_the_schema_and_no_hot_one_walks_a_table() {
         }
     }
     assert!(walking.is_empty(), "{walking:#?}");
+}
+
+/// A caller that commits all the same, against the advice: the key must not stand without its row.
+#[tokio::test]
+async fn a_dropped_enqueue_in_leaves_no_key_without_its_row() {
+    let file = File::new().await;
+    let mut unheard = Context::from_waker(Waker::noop());
+    let mut cut = 0;
+    for polls in 0..40 {
+        let mut connection = file.connection().await;
+        let mut held = connection.begin_with("BEGIN IMMEDIATE").await.unwrap();
+        let new = NewExecution {
+            key: Some(format!("key-{polls}")),
+            ..one_shot()
+        };
+        {
+            let mut call = std::pin::pin!(enqueue_in(&mut held, &new));
+            let mut done = false;
+            for _ in 0..polls {
+                if call.as_mut().poll(&mut unheard).is_ready() {
+                    done = true;
+                    break;
+                }
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+            cut += usize::from(!done);
+        }
+        held.commit().await.unwrap();
+        let alone = sqlx::query(
+            "SELECT count(*) FROM submission_key k
+             WHERE NOT EXISTS (SELECT 1 FROM execution e WHERE e.id = k.execution_id)",
+        );
+        let alone: i64 = alone.fetch_one(&mut connection).await.unwrap().get(0);
+        assert_eq!(alone, 0, "dropped after {polls} polls");
+        connection.close().await.unwrap();
+    }
+    assert!((5..40).contains(&cut), "{cut} calls were cut short");
 }
 
 /// Leases were given by a clock that was ahead: they must not outlive the step back.
@@ -594,4 +648,31 @@ async fn a_step_back_of_the_clock_shortens_what_was_leased() {
         assert!((0..=9_000).contains(&left), "{left} ms left of {lease}");
     }
     assert_eq!((row.get::<i64, _>(2), row.get::<i64, _>(3)), (0, 1));
+}
+
+/// What no waiting mends is told apart from a database that is away.
+#[tokio::test]
+async fn a_path_that_cannot_be_a_ledger_says_why() {
+    let home = tempfile::tempdir().unwrap();
+    let file = home.path().join("file");
+    std::fs::write(&file, "no database ".repeat(100)).unwrap();
+    let folder = home.path().display().to_string();
+    let below = format!("{}/ledger.db", file.display());
+    for (path, kind, words) in [
+        (folder.as_str(), ErrorKind::Invalid, "is a folder"),
+        (&below, ErrorKind::Invalid, "cannot be made"),
+        // Root, too, may make no file there.
+        ("/proc/self/ledger.db", ErrorKind::Denied, "its folder"),
+    ] {
+        let options = Options::new(format!("sqlite:{path}"));
+        let error = crate::migrate(&options).await.unwrap_err();
+        assert_eq!(error.kind(), kind, "{path}: {error}");
+        assert!(error.to_string().contains(words), "{path}: {error}");
+    }
+    let options = Options::new(format!("sqlite:{folder}"));
+    let error = crate::connect(&options).await.err().unwrap();
+    assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
+    let options = Options::new(format!("sqlite:{}", file.display()));
+    let error = crate::connect(&options).await.err().unwrap();
+    assert_eq!(error.kind(), ErrorKind::Corrupt, "{error}");
 }

@@ -35,15 +35,13 @@ enum Mode {
     Write,
     /// One snapshot.
     Read,
-    /// One snapshot, without a look at the ledger's clock.
-    Bare,
 }
 
 impl Mode {
     const fn begin(self) -> &'static str {
         match self {
             Self::Write => "BEGIN IMMEDIATE",
-            Self::Read | Self::Bare => "BEGIN DEFERRED",
+            Self::Read => "BEGIN DEFERRED",
         }
     }
 }
@@ -66,6 +64,7 @@ impl Writer {
         let (jobs, queue) = mpsc::channel(WAITING_MAX);
         let (end, ended) = watch::channel(());
         let (opened, open) = oneshot::channel();
+        let path = options.get_filename().to_owned();
         std::thread::Builder::new()
             .name("bw-ledger".to_owned())
             .spawn(move || {
@@ -82,7 +81,7 @@ impl Writer {
             .map_err(|error| Fault::from(sqlx::Error::Io(error)).of(OP))?;
         open.await
             .map_err(|_| gone(OP))?
-            .map_err(|fault| fault.of(OP))?;
+            .map_err(|fault| file::cannot_open(OP, &path, fault))?;
         Ok(Self {
             jobs: RwLock::new(Some(jobs)),
             ended,
@@ -107,14 +106,6 @@ impl Writer {
         F: AsyncFn(&mut SqliteConnection, Millis) -> Result<T, Fault> + Send + 'static,
     {
         self.call(op, Mode::Read, work).await
-    }
-
-    /// The schema's version, from a file that may have no schema yet.
-    pub(super) async fn schema_version(&self, op: &'static str) -> Result<i32> {
-        self.call(op, Mode::Bare, async |conn, _| {
-            file::schema_version(conn).await
-        })
-        .await
     }
 
     /// Lets the calls in flight finish, closes the connection and waits for that.
@@ -238,7 +229,6 @@ impl Line {
         let result = match mode {
             Mode::Write => clock::now(&mut transaction).await,
             Mode::Read => clock::peek(&mut transaction).await,
-            Mode::Bare => Ok(0),
         };
         let result = match result {
             Ok(now) => work(&mut transaction, now).await,

@@ -5,11 +5,12 @@ use std::time::Duration;
 use bellwether_schemas::limits::{ERROR_TEXT_MAX, OUTPUT_MAX};
 use bellwether_schemas::state::{OnLost, Reason, State};
 use bellwether_store::executions::{Claimed, Committed, Outcome};
+use bellwether_store::inspect::ClaimState;
 use bellwether_store::{ErrorKind, Payload};
 
 use crate::fixture::Fixture;
 use crate::raw::args;
-use crate::vocabulary::{claim_with, complete, error_after, hours, one_shot, result, secs};
+use crate::vocabulary::{claim_with, complete, error_after, hours, hung, one_shot, result, secs};
 
 /// Makes every update of an execution of job `poison` fail.
 pub(crate) async fn poison(ledger: &Fixture) {
@@ -147,6 +148,7 @@ pub(crate) async fn the_last_attempt_ends_it(ledger: &Fixture) {
             reason,
             error: "no".to_owned(),
             delay: secs(1),
+            stopped: true,
         };
         let answer = ledger.commit_one(&claimed, outcome).await;
         assert_eq!(answer, Committed::Accepted(State::Failed), "{reason}");
@@ -330,30 +332,54 @@ pub(crate) async fn a_requested_cancel_ends_what_would_run_again(ledger: &Fixtur
 }
 
 pub(crate) async fn text_of_handlers_is_made_fit_for_the_ledger(ledger: &Fixture) {
-    let claimed = running(ledger, 5).await;
-    let long = format!("a\0b{}", "é".repeat(10_000));
-    let outcome = Outcome::Retry {
-        reason: Reason::Error,
-        error: long,
-        delay: secs(1),
-    };
-    let answer = ledger.commit_one(&claimed, outcome).await;
-    assert_eq!(answer, Committed::Accepted(State::Retrying));
-    let error = ledger
-        .view(claimed.execution_id)
-        .await
-        .error
-        .expect("an error");
-    assert!(!error.contains('\0'), "no NUL");
-    assert!(
-        error.chars().count() <= ERROR_TEXT_MAX + 1,
-        "{} characters",
-        error.chars().count()
-    );
-    assert!(
-        error.starts_with('a') && error.ends_with('…'),
-        "the start is kept, the cut marked"
-    );
+    let hostile = [
+        format!("a\0b{}", "é".repeat(10_000)),
+        format!("{}\0", "x".repeat(5_000_000)),
+        // What is next to a surrogate, the last character, direction marks, quotes, escapes.
+        "\0\u{d7ff}\u{e000}\u{fffd}\u{10ffff}\u{202e}\u{feff}'; DROP TABLE x; --\\x00\x1b[31m"
+            .to_owned(),
+        "\0".repeat(5_000),
+        String::new(),
+    ];
+    for text in hostile {
+        let outcomes = [
+            Outcome::Retry {
+                reason: Reason::Error,
+                error: text.clone(),
+                delay: secs(1),
+                stopped: true,
+            },
+            Outcome::Fail(text.clone()),
+            Outcome::Cancel(text.clone()),
+        ];
+        for outcome in outcomes {
+            let claimed = running(ledger, 5).await;
+            let stranger = Claimed {
+                claim_id: bellwether_schemas::ids::token(),
+                ..claimed.clone()
+            };
+            let fenced = ledger.commit_one(&stranger, outcome.clone()).await;
+            assert!(matches!(fenced, Committed::Fenced { .. }), "{fenced:?}");
+            let answer = ledger.commit_one(&claimed, outcome).await;
+            assert!(matches!(answer, Committed::Accepted(_)), "{answer:?}");
+            let error = ledger.view(claimed.execution_id).await.error;
+            let error = error.expect("an error");
+            assert!(!error.contains('\0'), "no NUL");
+            assert!(error.chars().count() <= ERROR_TEXT_MAX);
+            let cut = text.chars().count() > ERROR_TEXT_MAX;
+            let kept = error.trim_end_matches('…').replace('\u{2400}', "\0");
+            assert!(text.starts_with(&kept), "the start is kept");
+            assert_eq!(error.ends_with('…'), cut, "a cut is marked");
+            assert!(cut || kept == text, "what is short is whole");
+            let audited = ledger
+                .row(
+                    "SELECT error FROM fenced_result WHERE claim_id = $1",
+                    args![stranger.claim_id],
+                )
+                .await;
+            assert_eq!(audited.text(0), error, "for audit too");
+        }
+    }
 }
 
 /// A result that the database refuses spoils neither its batch nor the next commit.
@@ -423,6 +449,100 @@ pub(crate) async fn a_late_commit_settles_an_unknown_execution(ledger: &Fixture)
         State::Succeeded,
         "not lost at all"
     );
+    ledger.assert_laws_hold().await;
+}
+
+/// Where the effect may be repeated, a handler that hangs is a timeout like any other.
+pub(crate) async fn a_handler_that_has_not_stopped_is_a_timeout_where_it_may_be_repeated(
+    ledger: &Fixture,
+) {
+    for (attempts, cancel, state, reason) in [
+        (5, false, State::Retrying, Reason::Timeout),
+        (1, false, State::Failed, Reason::Timeout),
+        (5, true, State::Cancelled, Reason::Cancelled),
+    ] {
+        let claimed = running(ledger, attempts).await;
+        if cancel {
+            ledger.request_cancel(claimed.execution_id).await;
+        }
+        for _ in 0..2 {
+            let answer = ledger.commit_one(&claimed, hung(hours(1))).await;
+            assert_eq!(answer, Committed::Accepted(state));
+        }
+        let view = ledger.view(claimed.execution_id).await;
+        assert_eq!((view.state, view.reason), (state, Some(reason)), "{view:?}");
+        assert_eq!(view.attempts_exhausted, state == State::Failed);
+    }
+    ledger.assert_laws_hold().await;
+}
+
+/// Nothing may run beside a handler whose effect must not be repeated blindly, and nobody may
+/// call it over.
+pub(crate) async fn a_handler_that_has_not_stopped_leaves_an_unrepeatable_execution_unknown(
+    ledger: &Fixture,
+) {
+    let session = ledger.session("worker").await;
+    for (attempts, cancel) in [(5, false), (1, false), (5, true)] {
+        let mut new = one_shot("book");
+        new.policy.max_attempts = attempts;
+        new.policy.on_lost = OnLost::Unknown;
+        let claimed = ledger.running(session, &new).await;
+        let id = claimed.execution_id;
+        if cancel {
+            ledger.request_cancel(id).await;
+        }
+        let unknown = Committed::Accepted(State::Unknown);
+        let answer = ledger.commit_one(&claimed, hung(Duration::ZERO)).await;
+        assert_eq!(answer, unknown);
+        let story = ledger.story(id).await;
+        let view = &story.execution;
+        assert_eq!(
+            (view.state, view.reason),
+            (State::Unknown, Some(Reason::Timeout))
+        );
+        assert_eq!((view.attempt, view.attempts_exhausted), (1, false));
+        assert!(view.ended_at.is_none() && view.attempt_ended_at.is_some());
+        let rest = "SELECT count(*) FROM execution WHERE id = $1 AND left_by = 'commit'
+                        AND escalated_at IS NULL AND result_generation IS NULL";
+        assert_eq!(ledger.count(rest, args![id]).await, 1);
+        assert_eq!(
+            ledger.claim_state(id, claimed.claim_id).await.unwrap(),
+            ClaimState::Ended(State::Unknown)
+        );
+
+        // The answer was lost.
+        let before = ledger.snapshot(id).await;
+        assert_eq!(ledger.commit_one(&claimed, hung(secs(9))).await, unknown);
+        let stranger = Claimed {
+            claim_id: bellwether_schemas::ids::token(),
+            ..claimed.clone()
+        };
+        let refused = ledger.commit_one(&stranger, hung(secs(9))).await;
+        assert!(matches!(refused, Committed::Fenced { .. }), "{refused:?}");
+        assert_eq!(ledger.snapshot(id).await, before);
+
+        // It returned at last.
+        let answer = ledger.commit_one(&claimed, complete()).await;
+        assert_eq!(answer, Committed::Accepted(State::Succeeded));
+        let view = ledger.view(id).await;
+        assert_eq!((view.state, view.reason), (State::Succeeded, None));
+    }
+    // One that has stopped is tried again: the effect is known not to go on.
+    let mut new = one_shot("book");
+    new.policy.on_lost = OnLost::Unknown;
+    let stopped = ledger.running(session, &new).await;
+    let answer = ledger.commit_one(&stopped, error_after(hours(1))).await;
+    assert_eq!(answer, Committed::Accepted(State::Retrying));
+
+    // A sweep was faster: there is no more to say.
+    let swept = ledger.unknown("book").await;
+    let before = ledger.snapshot(swept.execution_id).await;
+    for claimed in [&swept, &swept] {
+        let answer = ledger.commit_one(claimed, hung(secs(1))).await;
+        assert_eq!(answer, Committed::Accepted(State::Unknown));
+    }
+    assert_eq!(ledger.snapshot(swept.execution_id).await, before);
+    assert!(ledger.story(swept.execution_id).await.fenced.is_empty());
     ledger.assert_laws_hold().await;
 }
 

@@ -94,16 +94,17 @@ impl Fixture {
         let mut options = Options::new(url);
         options.schema = shared::fresh_namespace();
         options.connections_max = 3;
-        Self::open(options, None).await
+        Self::of(options, None).await
     }
 
     async fn on_sqlite() -> Self {
         let dir = tempfile::tempdir().unwrap();
         let options = Options::new(format!("sqlite:{}", dir.path().join("ledger.db").display()));
-        Self::open(options, Some(dir)).await
+        Self::of(options, Some(dir)).await
     }
 
-    async fn open(options: Options, dir: Option<tempfile::TempDir>) -> Self {
+    /// Migrates an empty database.
+    pub(crate) async fn of(options: Options, dir: Option<tempfile::TempDir>) -> Self {
         let migrated = bellwether_store::migrate(&options).await.unwrap();
         assert_eq!(
             migrated,
@@ -122,7 +123,7 @@ impl Fixture {
         }
     }
 
-    async fn close(self) {
+    pub(crate) async fn close(self) {
         self.store.close().await;
         if self.options.backend().unwrap() == Backend::Postgres {
             self.raw.drop_schema(&self.options.schema).await;

@@ -2,12 +2,13 @@
 
 use bellwether_schemas::ids;
 use bellwether_schemas::state::{Reason, SessionState, State};
-use bellwether_store::executions::Outcome;
+use bellwether_store::executions::{NewExecution, Outcome};
 use bellwether_store::inspect::ExecutionFilter;
 use uuid::Uuid;
 
 use crate::fixture::Fixture;
-use crate::vocabulary::{complete, error_after, one_shot, secs};
+use crate::raw::args;
+use crate::vocabulary::{complete, error_after, hours, new_session, one_shot, secs};
 
 pub(crate) async fn executions_are_listed_by_every_filter(ledger: &Fixture) {
     let session = ledger.session("worker").await;
@@ -263,4 +264,66 @@ pub(crate) async fn fires_and_sessions_are_listed_newest_first(ledger: &Fixture)
     let order: Vec<Uuid> = all.iter().map(|view| view.id).collect();
     sessions.reverse();
     assert_eq!(order, sessions, "newest first");
+}
+
+pub(crate) async fn queues_are_listed_with_what_waits_in_them(ledger: &Fixture) {
+    ledger.ensure_queue("b").await.unwrap();
+    let session = ledger.session("worker").await;
+    let mut both = new_session(ids::fresh(), "of both");
+    both.queues = ["a", "default", "a"].map(str::to_owned).to_vec();
+    ledger.open_session(&both).await.unwrap();
+    let ended = ledger.session("ended").await;
+    ledger.close_session(ended).await.unwrap();
+
+    let in_a = || NewExecution {
+        queue: "a".to_owned(),
+        ..one_shot("book")
+    };
+    let oldest = ledger.enqueue_one(&in_a()).await;
+    let past = ledger.ago(secs(40)).await;
+    ledger
+        .sql(
+            "UPDATE execution SET scheduled_at = $2, last_refusal = 'no_handler' WHERE id = $1",
+            args![oldest, past],
+        )
+        .await;
+    ledger.enqueue_one(&in_a()).await;
+    let later = NewExecution {
+        run_at: Some(ledger.now().await + hours(1)),
+        ..one_shot("book")
+    };
+    ledger.enqueue_one(&later).await;
+    for outcome in [complete(), error_after(hours(1)), error_after(secs(0))] {
+        let claimed = ledger.running(session, &one_shot("book")).await;
+        ledger.commit_one(&claimed, outcome).await;
+    }
+    ledger.running(session, &one_shot("book")).await;
+
+    let views = ledger.queue_views().await.unwrap();
+    let told: Vec<_> = views
+        .iter()
+        .map(|it| {
+            let waiting = (it.pending, it.retrying, it.running);
+            (&*it.name, waiting, it.outbox, it.workers)
+        })
+        .collect();
+    let expected = [
+        ("a", (2, 0, 0), 2, 1),
+        ("b", (0, 0, 0), 0, 0),
+        // Its outbox holds the first dispatches, and those of the executions that wait again.
+        ("default", (1, 2, 1), views[2].outbox, 2),
+    ];
+    assert_eq!(told, expected);
+    let outbox = ledger.count("SELECT count(*) FROM outbox", args![]).await;
+    let counted: u64 = views.iter().map(|view| view.outbox).sum();
+    assert_eq!(i64::try_from(counted).unwrap(), outbox);
+    assert!(counted >= 5, "{views:?}");
+    let now = ledger.now().await;
+    assert!(views.iter().all(|view| view.created_at <= now));
+    assert_eq!(views[0].oldest_due_at, Some(past));
+    let unhandled: Vec<_> = views.iter().map(|view| view.without_handler).collect();
+    assert_eq!(unhandled, [1, 0, 0]);
+    assert_eq!(views[1].oldest_due_at, None);
+    let retry = views[2].oldest_due_at.expect("a retry is due");
+    assert!(retry > past && retry <= now, "what is to come is not due");
 }

@@ -7,7 +7,7 @@ use std::ops::RangeInclusive;
 
 use bellwether_schemas::ids;
 use bellwether_schemas::state::State;
-use bellwether_store::executions::Claimed;
+use bellwether_store::executions::{Claimed, Outcome, Retried};
 use bellwether_store::leadership::Term;
 use bellwether_store::schedules::Schedule;
 use uuid::Uuid;
@@ -451,4 +451,58 @@ pub(crate) async fn law_14_nothing_is_claimed_after_a_cancel_request(ledger: &Fi
         ledger.view(claimed.execution_id).await.state,
         State::Running
     );
+}
+
+/// An execution that failed and its retry, both of shard 1 of 3.
+async fn repeated(ledger: &Fixture) -> (Uuid, Uuid) {
+    let (_term, _schedule, fires) = planned(ledger, 3).await;
+    let session = ledger.session("worker").await;
+    let claimed = ledger.claim_one(session, fires[0][1]).await;
+    ledger
+        .commit_one(&claimed, Outcome::Fail("no".to_owned()))
+        .await;
+    let answer = ledger.retry_execution(claimed.execution_id, ids::fresh(), None);
+    let Retried::Retried { execution_id } = answer.await.unwrap() else {
+        panic!("not retried");
+    };
+    ledger.assert_laws_hold().await;
+    (claimed.execution_id, execution_id)
+}
+
+pub(crate) async fn law_03_a_retry_repeats_its_shard(ledger: &Fixture) {
+    let (_old, retry) = repeated(ledger).await;
+    ledger
+        .sql(
+            "UPDATE execution SET shard_index = 2 WHERE id = $1",
+            args![retry],
+        )
+        .await;
+    assert_broken(ledger, 3, retry).await;
+    // One that says nothing of what it repeats is an execution without its fire.
+    ledger
+        .sql(
+            "UPDATE execution SET retry_of = NULL WHERE id = $1",
+            args![retry],
+        )
+        .await;
+    assert_broken_with(ledger, 3, retry, Some(4)).await;
+}
+
+pub(crate) async fn law_04_a_retry_is_one_execution(ledger: &Fixture) {
+    let (_old, retry) = repeated(ledger).await;
+    let fire = ledger.view(retry).await.fire_id;
+    let insert = "INSERT INTO execution (id, fire_id, shard_index, shard_total, operation_id,
+             schedule_id, schedule_version, trigger, job, queue, priority, content_type, timeout_ms,
+             max_attempts, on_lost, scheduled_at, start_deadline_at, created_at, state,
+             available_at, dispatch_no, dispatched_at, retry_of)
+         SELECT $2, fire_id, 2, shard_total, $2, schedule_id, schedule_version, trigger, job, queue,
+             priority, content_type, timeout_ms, max_attempts, on_lost, scheduled_at,
+             start_deadline_at, created_at, state, available_at, dispatch_no, dispatched_at,
+             retry_of
+         FROM execution WHERE id = $1";
+    ledger
+        .sql(insert, args![retry, ids::execution(fire, 2)])
+        .await;
+    // It is not the shard that was repeated either.
+    assert_broken_with(ledger, 4, fire, Some(3)).await;
 }

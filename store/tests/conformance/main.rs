@@ -13,13 +13,18 @@
 )]
 
 mod audit;
+mod cancels;
 mod claim;
 mod commit;
 mod cursor;
+mod dead;
+mod definitions;
+mod edits;
 mod enqueue;
 mod fence;
 mod fixture;
 mod inspect;
+mod install;
 mod laws;
 mod leadership;
 mod migrate;
@@ -32,6 +37,7 @@ mod sessions;
 mod submitted;
 mod sweeps;
 mod takeover;
+mod transaction;
 mod vocabulary;
 
 /// Registers every case as `sqlite::<case>` and as `postgres::<case>`.
@@ -77,6 +83,7 @@ conformance! {
     planning:
         a_fire_is_planned_with_its_shards_and_outbox_rows,
         a_fault_takes_a_schedule_out_of_planning,
+        p38_an_unreadable_schedule_gets_a_fault_and_stops_no_other,
         a_schedule_ends_with_its_last_instant,
         a_missed_range_is_stored_with_the_cursor,
         a_late_fire_has_its_whole_time_to_start,
@@ -92,6 +99,32 @@ conformance! {
         p34_a_changed_schedule_is_read_again,
         p37_cursor_and_outbox_move_together,
         a_step_too_large_for_one_statement_is_refused;
+    edits:
+        p08_a_changed_cron_does_not_fire_at_once,
+        an_edit_lets_the_ticker_plan_what_is_due,
+        a_pause_lets_the_ticker_plan_what_is_due,
+        p48_a_pause_is_one_range_and_resuming_fires_nothing,
+        edits_race_a_planner_without_a_gap,
+        an_edit_of_other_fields_keeps_cursor_and_next_instant,
+        a_change_is_made_by_compare_and_set,
+        two_edits_in_one_millisecond_are_two_versions,
+        an_edit_mends_a_faulted_schedule,
+        a_single_instant_can_be_set_again,
+        a_first_edit_records_what_the_timing_was,
+        law_02_each_instant_by_the_timing_of_its_time,
+        an_interval_keeps_its_anchor_while_its_period_stays;
+    definitions:
+        a_definition_is_known_since_it_was_first_seen,
+        r68_a_changed_definition_updates_the_row_and_an_unregistered_one_keeps_its_fires,
+        p07_many_syncs_at_once_keep_one_schedule_without_a_gap,
+        an_older_definition_takes_over_when_no_session_reports_the_current,
+        a_forgotten_definition_stands_above_none,
+        an_operators_edit_stands_until_it_is_reset,
+        a_schedule_of_the_api_is_not_touched_by_code_of_its_name,
+        only_what_the_whole_fleet_stopped_to_define_is_retired,
+        what_ended_sessions_reported_is_forgotten,
+        what_an_operator_removed_is_made_by_a_start_and_what_was_retired_by_any_repeat,
+        a_start_and_a_retirement_leave_the_schedule_standing;
     outbox:
         two_relays_share_the_outbox_disjointly,
         a_lease_that_ran_out_returns_the_rows,
@@ -135,11 +168,43 @@ conformance! {
         a_requested_cancel_ends_what_would_run_again,
         text_of_handlers_is_made_fit_for_the_ledger,
         r113_error_in_the_middle_of_a_commit_batch_releases_it,
-        a_late_commit_settles_an_unknown_execution;
+        a_late_commit_settles_an_unknown_execution,
+        a_handler_that_has_not_stopped_is_a_timeout_where_it_may_be_repeated,
+        a_handler_that_has_not_stopped_leaves_an_unrepeatable_execution_unknown;
     retry:
         r71_only_the_failed_shard_retries,
         r82_four_identities_are_distinct,
-        r85_four_times_move_apart;
+        r85_four_times_move_apart,
+        p26_retrying_a_unique_job_has_a_defined_result,
+        a_retry_repeats_the_shard_with_a_whole_budget,
+        only_what_ended_without_success_is_retried,
+        of_two_retries_at_once_one_wins;
+    cancels:
+        a_cancel_in_every_state_has_one_answer,
+        what_was_cancelled_while_it_waited_is_neither_sent_nor_claimed,
+        r09_only_a_worker_that_looks_for_it_is_said_to_be_told,
+        a_cancel_racing_a_result_is_decided_by_the_row,
+        a_cancel_racing_a_claim_is_decided_by_the_row,
+        an_unknown_execution_ends_by_its_late_result,
+        an_unknown_execution_is_ended_by_a_cancel,
+        a_locked_execution_keeps_no_other_from_its_request;
+    transaction:
+        commit_in_follows_the_callers_transaction,
+        commit_in_takes_every_outcome,
+        a_stale_commit_in_changes_nothing,
+        a_refused_commit_in_leaves_the_callers_transaction_usable;
+    dead:
+        dead_letters_are_listed_newest_first,
+        an_unreadable_dead_letter_stops_no_other_and_can_be_discarded,
+        a_replayed_message_runs_as_a_one_shot,
+        what_can_never_run_is_not_replayed,
+        a_discarded_letter_loses_its_body_and_stays,
+        a_buried_dispatch_ends_its_execution,
+        an_overtaken_dispatch_is_only_dropped,
+        a_replayed_dispatch_repeats_its_execution,
+        of_two_replays_at_once_one_wins,
+        a_stale_message_keeps_its_content_type,
+        a_dead_letter_of_an_older_build_is_shown;
     fence:
         r18_each_takeover_raises_the_generation,
         r19_stale_commit_changes_no_row,
@@ -168,6 +233,8 @@ conformance! {
         a_session_closes_with_nothing_running_or_is_lost,
         r106_a_clean_stop_causes_no_takeover,
         the_running_rows_are_those_of_the_session,
+        a_session_reports_its_definitions_once,
+        requests_to_cancel_are_told_to_the_session_that_runs_them,
         a_closed_store_says_so_and_the_ledger_lives_on;
     takeover:
         r107_needs_failover_is_durable,
@@ -190,7 +257,8 @@ conformance! {
         executions_are_listed_by_every_filter,
         a_fires_results_stand_by_shard,
         an_executions_story_is_told_in_order,
-        fires_and_sessions_are_listed_newest_first;
+        fires_and_sessions_are_listed_newest_first,
+        queues_are_listed_with_what_waits_in_them;
     audit:
         a_fresh_ledger_exercises_no_law,
         a_ledger_with_work_keeps_every_law,
@@ -201,7 +269,9 @@ conformance! {
         law_02_no_instant_is_invented,
         law_03_a_fire_has_all_its_shards,
         law_03_no_execution_is_without_its_fire,
+        law_03_a_retry_repeats_its_shard,
         law_04_shards_add_up,
+        law_04_a_retry_is_one_execution,
         law_05_nothing_is_claimed_after_the_end,
         law_06_generations_have_no_gap,
         law_06_the_accepted_result_is_of_the_last_claim,
@@ -225,8 +295,15 @@ conformance! {
         r50_each_version_is_a_file_in_both_dialects,
         four_migrations_at_once_run_once,
         a_failed_step_leaves_the_old_version,
-        r53_another_version_is_refused_with_both_named,
-        r51_fresh_install_creates_only_its_own_objects;
+        r50_rows_of_the_first_version_are_carried_over,
+        r53_another_version_is_refused_with_both_named;
+    install:
+        r53_validate_refuses_a_schema_that_is_behind_and_changes_nothing,
+        r78_migrations_are_never_run_by_connect,
+        a_script_run_by_hand_gives_the_migrated_schema,
+        a_script_for_another_version_does_nothing,
+        r51_fresh_install_creates_only_its_own_objects,
+        r51_a_role_with_a_schema_of_its_own_suffices;
 }
 
 /// Asks this very binary which tests it has: a case that exists for one store only, or that is

@@ -2,8 +2,10 @@
 
 use std::path::Path;
 
+use bellwether_schemas::{header, ids};
+use bellwether_store::dead::{DeadFilter, Replayed};
 use bellwether_store::migrate::{
-    Migrated, Migration, POSTGRES, SCHEMA_VERSION, SQLITE, SchemaMismatch, missing, validate,
+    Migrated, Migration, SCHEMA_VERSION, SchemaMismatch, missing, steps, validate,
 };
 use bellwether_store::{Backend, ErrorKind, Options, Result};
 use futures_util::future::try_join_all;
@@ -11,13 +13,13 @@ use futures_util::future::try_join_all;
 use crate::fixture::Fixture;
 use crate::raw::{Raw, args};
 
-const COLOUR: Migration = Migration {
+pub(crate) const COLOUR: Migration = Migration {
     version: SCHEMA_VERSION + 1,
     name: "9001_colour",
     sql: "CREATE TABLE colour (name text PRIMARY KEY, rank integer NOT NULL DEFAULT 0);
           INSERT INTO colour (name) VALUES ('red');",
 };
-const RANK: Migration = Migration {
+pub(crate) const RANK: Migration = Migration {
     version: SCHEMA_VERSION + 2,
     name: "9002_rank",
     sql: "UPDATE colour SET rank = rank + 1;
@@ -30,19 +32,16 @@ const BROKEN: Migration = Migration {
           INSERT INTO no_such_table VALUES (1);",
 };
 
-fn real(backend: Backend) -> &'static [Migration] {
-    match backend {
-        Backend::Postgres => POSTGRES,
-        Backend::Sqlite => SQLITE,
-    }
+pub(crate) fn real(backend: Backend) -> &'static [Migration] {
+    steps(backend)
 }
 
 /// The real steps and more after them.
-fn and(backend: Backend, more: &[Migration]) -> &'static [Migration] {
+pub(crate) fn and(backend: Backend, more: &[Migration]) -> &'static [Migration] {
     [real(backend), more].concat().leak()
 }
 
-async fn migrate(options: &Options, steps: &'static [Migration]) -> Result<Migrated> {
+pub(crate) async fn migrate(options: &Options, steps: &'static [Migration]) -> Result<Migrated> {
     match options.backend().unwrap() {
         Backend::Postgres => bellwether_store::postgres::migrate(options, steps).await,
         Backend::Sqlite => bellwether_store::sqlite::migrate(options, steps).await,
@@ -50,7 +49,7 @@ async fn migrate(options: &Options, steps: &'static [Migration]) -> Result<Migra
 }
 
 /// An empty database beside the fixture's own, and plain SQL in it.
-async fn beside(ledger: &Fixture, name: &str) -> (Options, Option<Raw>) {
+pub(crate) async fn beside(ledger: &Fixture, name: &str) -> (Options, Option<Raw>) {
     let mut options = ledger.options().clone();
     options.schema = format!("{}_{name}", options.schema);
     if options.backend().unwrap() == Backend::Sqlite {
@@ -160,8 +159,8 @@ pub(crate) async fn r50_each_version_is_a_file_in_both_dialects(ledger: &Fixture
         assert!(!step.sql.trim().is_empty());
     }
     assert_eq!(
-        POSTGRES.last().unwrap().version,
-        SQLITE.last().unwrap().version
+        real(Backend::Postgres).last().unwrap().version,
+        real(Backend::Sqlite).last().unwrap().version
     );
 }
 
@@ -233,6 +232,12 @@ pub(crate) async fn a_failed_step_leaves_the_old_version(ledger: &Fixture) {
 
 pub(crate) async fn r53_another_version_is_refused_with_both_named(ledger: &Fixture) {
     let (empty, raw) = beside(ledger, "empty").await;
+    if let Some(file) = empty.file().unwrap() {
+        let absent = bellwether_store::connect(&empty).await.err();
+        let text = absent.expect("there is no file").to_string();
+        assert!(text.contains("there is no file"), "{text}");
+        std::fs::write(file, b"").unwrap();
+    }
     let behind = bellwether_store::connect(&empty)
         .await
         .err()
@@ -303,63 +308,84 @@ pub(crate) async fn r53_another_version_is_refused_with_both_named(ledger: &Fixt
     );
 }
 
-/// What Postgres knows outside the schema is the same after a fresh install; on SQLite, one file.
-pub(crate) async fn r51_fresh_install_creates_only_its_own_objects(ledger: &Fixture) {
-    // Other tests share the server, so each catalogue is compared without what belongs to them:
-    // their schemas begin like ours, with `t_`.
-    const OUTSIDE: &str = "
-        SELECT 'database ' || datname FROM pg_database
-        UNION ALL SELECT 'role ' || rolname FROM pg_roles
-        UNION ALL SELECT 'member ' || roleid || ' ' || member FROM pg_auth_members
-        UNION ALL SELECT 'schema ' || nspname FROM pg_namespace WHERE nspname !~ '^(t_|pg_)'
-        UNION ALL SELECT 'extension ' || extname FROM pg_extension
-        UNION ALL SELECT 'tablespace ' || spcname FROM pg_tablespace
-        UNION ALL SELECT 'acl ' || datname || ' ' || datacl::text FROM pg_database
-        UNION ALL SELECT 'setting ' || setdatabase || ' ' || setrole FROM pg_db_role_setting
-        UNION ALL SELECT 'object ' || n.nspname || '.' || c.relname FROM pg_class c
-            JOIN pg_namespace n ON n.oid = c.relnamespace WHERE n.nspname !~ '^(t_|pg_)'
-        UNION ALL SELECT 'function ' || n.nspname || '.' || p.proname FROM pg_proc p
-            JOIN pg_namespace n ON n.oid = p.pronamespace WHERE n.nspname !~ '^(t_|pg_)'
-        ORDER BY 1";
-    // Inside: nothing is granted to anybody, and the owner is who installed it.
-    const GRANTED: &str = "
-        SELECT c.relname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
-        WHERE n.nspname = current_schema()
-          AND (c.relacl IS NOT NULL OR n.nspacl IS NOT NULL
-               OR pg_get_userbyid(c.relowner) <> current_user)";
-    let (options, raw) = beside(ledger, "fresh").await;
-    let Some(raw) = raw else {
-        let folder = Path::new(options.url.trim_start_matches("sqlite:"))
-            .parent()
-            .unwrap();
-        let others = || {
-            let mut names: Vec<_> = std::fs::read_dir(folder)
-                .unwrap()
-                .map(|entry| entry.unwrap().file_name().into_string().unwrap())
-                .filter(|name| !name.contains("-fresh"))
-                .collect();
-            names.sort();
-            names
-        };
-        let before = others();
-        bellwether_store::migrate(&options).await.unwrap();
-        assert_eq!(others(), before, "one file and its own journal");
-        return;
+/// What the first version wrote is there, with what the second one adds to it.
+pub(crate) async fn r50_rows_of_the_first_version_are_carried_over(ledger: &Fixture) {
+    // One schedule whose seven instants up to its cursor were missed.
+    const ROWS_POSTGRES: &str = "
+        INSERT INTO schedule (id, name, job, queue, priority, kind, period_ms, anchor, payload,
+            content_type, shard_total, timeout_ms, max_attempts, start_deadline_ms, on_lost,
+            grace_ms, origin, enabled, version, partition, cursor, history_from, created_at)
+        SELECT gen_random_uuid(), 's', 'book', 'default', 'normal', 'every', 1000, at, '\\x7b7d',
+            'application/json', 1, 1000, 1, 1000, 'retry', 0, 'api', true, 3, 0,
+            at + interval '7 seconds', at, at
+        FROM (VALUES (timestamptz '2023-11-14 22:13:20+00')) AS start (at);
+        INSERT INTO non_fire
+        SELECT id, 3, 'misfired', anchor + interval '1 second', cursor, 7, cursor FROM schedule;
+        INSERT INTO dead_letter VALUES
+            ('book', 'a', 'default', 'stale', 'old', '\\x7b7d', clock_timestamp()),
+            ('book', 'b', 'default', 'stale', 'old', '\\x7b7d', clock_timestamp());
+        INSERT INTO session VALUES
+            (gen_random_uuid(), 'w', 'h', 1, '0.1.0', '[]', '[]', 1, 'closed', now(), now(), now(),
+             now())";
+    const ROWS_SQLITE: &str = "
+        INSERT INTO schedule (id, name, job, queue, priority, kind, period_ms, anchor, payload,
+            content_type, shard_total, timeout_ms, max_attempts, start_deadline_ms, on_lost,
+            grace_ms, origin, enabled, version, partition, cursor, history_from, created_at)
+        VALUES (randomblob(16), 's', 'book', 'default', 'normal', 'every', 1000, 1700000000000,
+            x'7b7d', 'application/json', 1, 1000, 1, 1000, 'retry', 0, 'api', true, 3, 0,
+            1700000007000, 1700000000000, 1700000000000);
+        INSERT INTO non_fire
+        SELECT id, 3, 'misfired', anchor + 1000, cursor, 7, cursor FROM schedule;
+        INSERT INTO dead_letter VALUES
+            ('book', 'a', 'default', 'stale', 'old', x'7b7d', 1700000000000),
+            ('book', 'b', 'default', 'stale', 'old', x'7b7d', 1700000000000);
+        INSERT INTO session VALUES
+            (randomblob(16), 'w', 'h', 1, '0.1.0', '[]', '[]', 1, 'closed', 1, 1, 1, 1)";
+    let (options, raw) = beside(ledger, "first").await;
+    migrate(&options, &real(ledger.backend())[..1])
+        .await
+        .unwrap();
+    let raw = match raw {
+        Some(raw) => raw,
+        None => Raw::open(&options).await,
     };
-    let before = raw.rows(OUTSIDE, args![]).await;
+    raw.script(match ledger.backend() {
+        Backend::Postgres => ROWS_POSTGRES,
+        Backend::Sqlite => ROWS_SQLITE,
+    })
+    .await;
     bellwether_store::migrate(&options).await.unwrap();
-    assert_eq!(raw.rows(OUTSIDE, args![]).await, before);
-    assert_eq!(raw.rows(GRANTED, args![]).await, []);
-    let inside = raw
-        .rows(
-            "SELECT count(*) FROM pg_class WHERE relnamespace = $1::regnamespace",
-            args![&*options.schema],
-        )
+
+    let store = bellwether_store::connect(&options).await.unwrap();
+    let filter = DeadFilter {
+        limit: 10,
+        ..DeadFilter::default()
+    };
+    let dead = store.dead_letters(&filter).await.unwrap();
+    assert_eq!(dead.len(), 2);
+    assert_ne!(dead[0].id, dead[1].id);
+    // How its body is encoded was not recorded then; whoever replays it says so.
+    let id = dead[0].id;
+    let fire_id = ids::fresh();
+    let answer = store.replay_dead_letter(id, fire_id, None).await.unwrap();
+    assert_eq!(answer, Replayed::NotReplayable);
+    let answer = store
+        .replay_dead_letter(id, fire_id, Some(header::JSON))
         .await;
-    assert!(
-        inside[0].int(0) > 10,
-        "the tables are in the schema that was named"
-    );
+    assert!(matches!(answer.unwrap(), Replayed::Replayed { .. }));
+    let kept = raw
+        .rows("SELECT reason, count FROM non_fire", args![])
+        .await;
+    assert_eq!((kept[0].text(0), kept[0].int(1)), ("misfired", 7));
+    let capable = raw.rows("SELECT capabilities FROM session", args![]).await;
+    assert_eq!(capable[0].text(0), "[]", "an old worker announced none");
+    let schedules = store.schedules().await.unwrap();
+    assert_eq!((schedules.len(), schedules[0].version), (1, 3));
+    for law in store.audit().await.unwrap() {
+        assert_eq!(law.violations, 0, "{law:?}");
+        assert!(law.law != 2 || law.looked_at > 0, "its instants are judged");
+    }
+    store.close().await;
     raw.drop_schema(&options.schema).await;
     raw.close().await;
 }

@@ -7,11 +7,12 @@ use bellwether_schemas::state::{Priority, State, Trigger};
 use bellwether_schemas::subject::WIRE_VERSION;
 use bellwether_schemas::trace::TraceContext;
 use bellwether_schemas::wire::KIND_DISPATCH;
+use bellwether_store::edit::{self, Synced};
 use bellwether_store::executions::Outcome;
 use bellwether_store::leadership::Term;
 use bellwether_store::planning::{MissedRange, PlanStep, Planned};
-use bellwether_store::schedules::{NewSchedule, Timing};
-use bellwether_store::{Payload, Store};
+use bellwether_store::schedules::{NewSchedule, Origin, Removed, Timing};
+use bellwether_store::{ErrorKind, Payload, Store};
 use uuid::Uuid;
 
 use crate::fixture::{Fixture, whole_ms};
@@ -148,6 +149,70 @@ pub(crate) async fn a_fault_takes_a_schedule_out_of_planning(ledger: &Fixture) {
     let due = ledger.due_schedules(10).await.unwrap();
     let ids: Vec<Uuid> = due.schedules.iter().map(|schedule| schedule.id).collect();
     assert_eq!(ids, [good.id]);
+}
+
+/// What hands have written: an instant as text or without end, a limit in words.
+pub(crate) async fn p38_an_unreadable_schedule_gets_a_fault_and_stops_no_other(ledger: &Fixture) {
+    ledger.schedule("bad", 1, secs(10)).await;
+    let good = ledger.schedule("good", 1, secs(10)).await;
+    ledger.schedule("worse", 1, secs(10)).await;
+    ledger
+        .ddl(
+            "UPDATE schedule SET next_at = '-infinity' WHERE name = 'bad';
+             UPDATE schedule SET cursor = '290000-01-01Z' WHERE name = 'worse'",
+            "UPDATE schedule SET next_at = '2026-12-01T00:00:00Z' WHERE name = 'bad';
+             UPDATE schedule SET timeout_ms = 'soon' WHERE name = 'worse'",
+        )
+        .await;
+    for _ in 0..2 {
+        let due = ledger.due_schedules(10).await.unwrap();
+        let ids: Vec<Uuid> = due.schedules.iter().map(|schedule| schedule.id).collect();
+        assert_eq!((ids, due.next_in), (vec![good.id], None));
+        let text = "SELECT name FROM schedule WHERE fault LIKE '%cannot be read%' ORDER BY name";
+        let faulty = ledger.rows(text, args![]).await;
+        assert_eq!(faulty.len(), 2);
+        assert_eq!((faulty[0].text(0), faulty[1].text(0)), ("bad", "worse"));
+    }
+    let read = ledger.schedule_row(good.id).await;
+    assert_eq!(read.fault, None);
+    assert_eq!(
+        ledger.schedules().await.unwrap().len(),
+        1,
+        "no other listed"
+    );
+    let names = ["worse", "good", "bad"].map(str::to_owned);
+    let found = ledger.find_schedules(&names).await.unwrap();
+    let [Err(bad), Ok(found), Err(worse)] = &found[..] else {
+        panic!("{found:?}")
+    };
+    assert_eq!(found.schedule.id, good.id);
+    for (error, name) in [(bad, "bad"), (worse, "worse")] {
+        assert_eq!(error.kind(), ErrorKind::Corrupt);
+        assert!(error.to_string().contains(name), "{error}");
+    }
+
+    // A worker that defines one of them starts, and its other schedules stand.
+    let defined = ["bad", "new"].map(|name| NewSchedule {
+        name: name.to_owned(),
+        origin: Origin::Code,
+        ..NewSchedule::new("book", read.timing.clone())
+    });
+    let synced = edit::sync(&**ledger, &defined, true).await.unwrap();
+    assert_eq!(synced, [Synced::Unreadable, Synced::Inserted]);
+
+    // An operator's way out; and an instant that is never due is none to wait for.
+    for name in ["bad", "worse", "new"] {
+        let removed = ledger.remove_schedule(name).await.unwrap();
+        assert!(matches!(removed, Removed::Removed(_)), "{removed:?}");
+    }
+    ledger
+        .ddl(
+            "UPDATE schedule SET next_at = 'infinity' WHERE name = 'good'",
+            "UPDATE schedule SET next_at = 1e15 + 0.5 WHERE name = 'good'",
+        )
+        .await;
+    let due = ledger.due_schedules(10).await.unwrap();
+    assert!(due.schedules.is_empty(), "{due:?}");
 }
 
 pub(crate) async fn a_schedule_ends_with_its_last_instant(ledger: &Fixture) {

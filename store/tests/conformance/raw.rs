@@ -201,6 +201,27 @@ impl Raw {
         done.unwrap_or_else(|error| panic!("{text}: {error}"));
     }
 
+    /// Statements made up at run time, as a shell runs a file: on one connection of its own.
+    pub(crate) async fn try_script(&self, text: String) -> sqlx::Result<()> {
+        let text = sqlx::raw_sql(AssertSqlSafe(text));
+        match self {
+            Self::Postgres(pool) => {
+                let mut conn = pool.acquire().await?.detach();
+                text.execute(&mut conn).await.map(drop)
+            }
+            Self::Sqlite(pool) => {
+                let mut conn = pool.acquire().await?.detach();
+                text.execute(&mut conn).await.map(drop)
+            }
+        }
+    }
+
+    /// As [`Raw::try_script`]; it does not fail.
+    pub(crate) async fn script_of(&self, text: String) {
+        let done = self.try_script(text.clone()).await;
+        done.unwrap_or_else(|error| panic!("{text}: {error}"));
+    }
+
     pub(crate) async fn drop_schema(&self, schema: &str) {
         if let Self::Postgres(pool) = self {
             let text = format!("DROP SCHEMA \"{schema}\" CASCADE");

@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
-use bellwether_schemas::limits::{PAYLOAD_MAX, SHARD_TOTAL_MAX};
+use bellwether_schemas::limits::{DESCRIPTION_MAX, PAYLOAD_MAX, SHARD_TOTAL_MAX};
 use bellwether_schemas::state::{OnLost, Priority};
+use bellwether_store::definition::Definition;
 use bellwether_store::schedules::{NewSchedule, Origin, Policy, Registered, Removed, Timing};
 use bellwether_store::{ErrorKind, Payload};
 use chrono::DateTime;
@@ -96,6 +97,7 @@ pub(crate) async fn a_registered_schedule_is_what_was_said(ledger: &Fixture) {
     for (n, timing) in timings.into_iter().enumerate() {
         let new = NewSchedule {
             name: format!("s{n}"),
+            description: "what it is for".to_owned(),
             job: "report".to_owned(),
             queue: format!("q{n}"),
             priority: Priority::High,
@@ -124,6 +126,12 @@ pub(crate) async fn a_registered_schedule_is_what_was_said(ledger: &Fixture) {
         assert_eq!((&read.timing, read.priority), (&new.timing, new.priority));
         assert_eq!((read.shard_total, &read.policy), (3, &new.policy));
         assert_eq!((read.grace, read.origin), (new.grace, new.origin));
+        assert_eq!(
+            (&read.description, read.edited_at),
+            (&new.description, None)
+        );
+        let hash = Definition::of(&new).unwrap().hash;
+        assert_eq!(read.code_hash, Some(hash), "it follows its definition");
         assert!(
             before <= read.cursor && read.cursor <= after,
             "the cursor is the ledger's now"
@@ -235,7 +243,7 @@ pub(crate) async fn bad_definitions_are_refused(ledger: &Fixture) {
         zone: zone.into(),
     };
     let good = NewSchedule::new("good", cron("0 0 2 * * *", "Europe/Berlin"));
-    let changes: [(&str, Change); 12] = [
+    let changes: [(&str, Change); 14] = [
         ("empty name", |s| s.name.clear()),
         ("name with a dot", |s| s.name = "a.b".into()),
         ("name too long", |s| s.name = "n".repeat(65)),
@@ -265,6 +273,10 @@ pub(crate) async fn bad_definitions_are_refused(ledger: &Fixture) {
             }
         }),
         ("NUL in the name", |s| s.name = "a\0b".into()),
+        ("NUL in the description", |s| s.description = "a\0b".into()),
+        ("description too long", |s| {
+            s.description = "ü".repeat(DESCRIPTION_MAX + 1);
+        }),
     ];
     for (what, change) in changes {
         let mut bad = good.clone();

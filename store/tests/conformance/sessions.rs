@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use bellwether_schemas::ids;
-use bellwether_schemas::state::SessionState;
+use bellwether_schemas::state::{Capability, SessionState};
 use bellwether_store::ErrorKind;
 use bellwether_store::sessions::{SessionClosed, SessionRenewed};
 
@@ -272,4 +272,66 @@ pub(crate) async fn a_closed_store_says_so_and_the_ledger_lives_on(ledger: &Fixt
     assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
     let session = ledger.session("worker").await;
     assert_eq!(ledger.claim_one(session, id).await.attempt, 1);
+}
+
+pub(crate) async fn a_session_reports_its_definitions_once(ledger: &Fixture) {
+    let mut new = new_session(ids::fresh(), "w1");
+    let report = |name: &str| (name.to_owned(), format!("hash of {name}"));
+    new.definitions = ["nightly", "hourly", "hourly"].map(report).to_vec();
+    new.capabilities = vec![Capability::Cancel];
+    ledger.open_session(&new).await.unwrap();
+    new.definitions = vec![report("another")];
+    new.capabilities.clear();
+    ledger.open_session(&new).await.unwrap();
+    let reported = ledger
+        .rows(
+            "SELECT name, hash FROM session_definition WHERE session_id = $1 ORDER BY name",
+            args![new.id],
+        )
+        .await;
+    let reported: Vec<_> = reported
+        .iter()
+        .map(|row| (row.text(0), row.text(1)))
+        .collect();
+    let first = [("hourly", "hash of hourly"), ("nightly", "hash of nightly")];
+    assert_eq!(reported, first, "a repeat changes nothing");
+    let row = ledger
+        .row("SELECT capabilities FROM session", args![])
+        .await;
+    assert_eq!(row.text(0), "[\"cancel\"]");
+
+    let bare = ledger.session("bare").await;
+    let row = ledger
+        .row(
+            "SELECT capabilities FROM session WHERE id = $1",
+            args![bare],
+        )
+        .await;
+    assert_eq!(row.text(0), "[]");
+    for bad in ["a.b", ""] {
+        let mut refused = new_session(ids::fresh(), "w2");
+        refused.definitions = vec![report(bad)];
+        let error = ledger.open_session(&refused).await.expect_err(bad);
+        assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
+    }
+}
+
+pub(crate) async fn requests_to_cancel_are_told_to_the_session_that_runs_them(ledger: &Fixture) {
+    let (mine, other) = (ledger.session("mine").await, ledger.session("other").await);
+    let mut told = Vec::new();
+    for (session, cancel) in [(mine, true), (mine, false), (mine, true), (other, true)] {
+        let claimed = ledger.running(session, &one_shot("book")).await;
+        if cancel {
+            ledger.request_cancel(claimed.execution_id).await;
+        }
+        if cancel && session == mine {
+            told.push(claimed);
+        }
+    }
+    let hints = async || ledger.cancel_hints(mine).await.unwrap();
+    let claims: Vec<_> = told.iter().map(|claimed| claimed.claim_id).collect();
+    assert_eq!(hints().await, claims);
+    ledger.commit_one(&told[0], complete()).await;
+    assert_eq!(hints().await, claims[1..], "what has ended is not told");
+    assert!(ledger.cancel_hints(ids::fresh()).await.unwrap().is_empty());
 }

@@ -2,12 +2,13 @@
 
 use bellwether_schemas::ids;
 use bellwether_schemas::limits::{KEY_MAX, PAYLOAD_MAX};
-use bellwether_schemas::state::{State, Trigger};
+use bellwether_schemas::state::{DeadReason, State, Trigger};
 use bellwether_schemas::trace::TraceContext;
-use bellwether_store::ErrorKind;
+use bellwether_store::dead::DeadLetter;
 use bellwether_store::executions::{
-    ClaimAnswer, Committed, DeadLetter, Enqueued, NewExecution, Refusal, SubmitAsk,
+    ClaimAnswer, Committed, Enqueued, NewExecution, Refusal, SubmitAsk,
 };
+use bellwether_store::{ErrorKind, Payload};
 use futures_util::future::try_join_all;
 
 use crate::fixture::{Fixture, whole_ms};
@@ -404,15 +405,18 @@ pub(crate) async fn a_dead_letter_is_recorded_once(ledger: &Fixture) {
         job: "book".to_owned(),
         queue: "default".to_owned(),
         key: "~12.1700000000".to_owned(),
-        reason: "bad_header",
+        reason: DeadReason::BadHeader,
         detail: "Bw-Run-At: \0 is no instant".to_owned(),
-        payload: vec![0, 159, 146, 150],
+        payload: Payload {
+            bytes: vec![0, 159, 146, 150],
+            content_type: "text/\0plain".to_owned(),
+        },
     };
     ledger.record_dead_letter(&letter).await.unwrap();
     let first = ledger.row("SELECT * FROM dead_letter", args![]).await;
     let again = DeadLetter {
-        reason: "too_large",
-        payload: vec![1],
+        reason: DeadReason::TooLarge,
+        payload: Payload::json("1"),
         ..letter.clone()
     };
     ledger.record_dead_letter(&again).await.unwrap();
@@ -425,7 +429,7 @@ pub(crate) async fn a_dead_letter_is_recorded_once(ledger: &Fixture) {
         .await;
     assert_eq!(
         (row.text(0), row.bytes(2)),
-        ("bad_header", letter.payload.as_slice())
+        ("bad_header", letter.payload.bytes.as_slice())
     );
     assert!(row.text(1).starts_with("Bw-Run-At") && !row.text(1).contains('\0'));
     let other = DeadLetter {

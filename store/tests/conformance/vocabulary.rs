@@ -93,6 +93,17 @@ pub(crate) fn error_after(delay: Duration) -> Outcome {
         reason: Reason::Error,
         error: "no luck".to_owned(),
         delay,
+        stopped: true,
+    }
+}
+
+/// Its handler has not returned in time, and runs on for all that is known.
+pub(crate) fn hung(delay: Duration) -> Outcome {
+    Outcome::Retry {
+        reason: Reason::Timeout,
+        error: "no result in time".to_owned(),
+        delay,
+        stopped: false,
     }
 }
 
@@ -163,6 +174,13 @@ impl Fixture {
             "UPDATE schedule SET cursor = $2, history_from = $2, created_at = $2,
                  anchor = CASE WHEN kind = 'every' THEN $2 END
              WHERE id = $1",
+            args![id, past],
+        )
+        .await;
+        self.sql(
+            "UPDATE schedule_timing SET valid_from = $2,
+                 anchor = CASE WHEN kind = 'every' THEN $2 END
+             WHERE schedule_id = $1",
             args![id, past],
         )
         .await;
@@ -333,6 +351,8 @@ pub(crate) fn new_session(id: Uuid, name: &str) -> NewSession {
         version: "0.1.0".to_owned(),
         queues: vec!["default".to_owned()],
         jobs: vec!["book".to_owned()],
+        definitions: Vec::new(),
+        capabilities: Vec::new(),
         max_concurrent: 4,
         lease: LEASE,
     }

@@ -76,6 +76,7 @@ on_both! { sweeps:
     r43_without_a_worker_an_execution_ends_at_its_start_deadline
     r69_what_is_due_later_is_dispatched_by_a_standby_too
     a_fresh_ticker_declares_no_session_lost_for_one_lease
+    r68_a_schedule_ends_when_the_whole_fleet_has_stopped_to_define_it
 }
 
 // SQLite cannot make a statement slow.

@@ -108,6 +108,14 @@ pub(crate) async fn p57_three_hours_down_is_one_fire_and_one_range(sandbox: &San
                  history_from = history_from - 10800000",
         )
         .await;
+    sandbox
+        .sql(
+            "UPDATE schedule_timing SET anchor = anchor - interval '3 h',
+                 valid_from = valid_from - interval '3 h'",
+            "UPDATE schedule_timing SET anchor = anchor - 10800000,
+                 valid_from = valid_from - 10800000",
+        )
+        .await;
     let before = sandbox.schedule(schedule).await;
     let ticker = sandbox.ticker(quick()).await;
     sandbox.fired(schedule, 4).await;

@@ -6,9 +6,11 @@ use bellwether_sandbox::eventually;
 use bellwether_schemas::ids;
 use bellwether_schemas::state::{Reason, SessionState, State};
 use bellwether_store::Payload;
+use bellwether_store::definition::Definition;
+use bellwether_store::edit::{Synced, sync};
 use bellwether_store::executions::{ClaimAnswer, ClaimAsk, NewExecution};
 use bellwether_store::inspect::{ExecutionFilter, ExecutionView};
-use bellwether_store::schedules::{NewSchedule, Timing};
+use bellwether_store::schedules::{NewSchedule, Origin, Timing};
 use bellwether_store::sessions::NewSession;
 use bellwether_ticker::Options;
 use chrono::TimeDelta;
@@ -18,6 +20,15 @@ use crate::support::{PATIENCE, Sandbox, quick};
 
 impl Sandbox {
     async fn session(&self, lease: Duration) -> Uuid {
+        self.session_of(lease, &[]).await
+    }
+
+    /// A session whose code defines these.
+    async fn session_of(&self, lease: Duration, defined: &[NewSchedule]) -> Uuid {
+        let definitions = defined.iter().map(|new| {
+            let definition = Definition::of(new).unwrap();
+            (definition.name, definition.hash)
+        });
         let id = ids::fresh();
         self.store
             .open_session(&NewSession {
@@ -28,6 +39,8 @@ impl Sandbox {
                 version: "0".to_owned(),
                 queues: vec!["default".to_owned()],
                 jobs: vec!["sharded".to_owned()],
+                definitions: definitions.collect(),
+                capabilities: Vec::new(),
                 max_concurrent: 4,
                 lease,
             })
@@ -246,4 +259,61 @@ pub(crate) async fn slow_statements_are_no_break_of_the_view(sandbox: &Sandbox) 
     .unwrap();
     assert_eq!(ticker.handle.stats().sessions_lost, 1);
     ticker.stop().await.unwrap();
+}
+
+/// A yearly schedule that code defines.
+fn of_code(name: &str, queue: &str) -> NewSchedule {
+    let timing = Timing::Cron {
+        expr: "0 0 0 1 1 *".to_owned(),
+        zone: "UTC".to_owned(),
+    };
+    let mut new = NewSchedule::new(name, timing);
+    queue.clone_into(&mut new.queue);
+    new.origin = Origin::Code;
+    new
+}
+
+pub(crate) async fn r68_a_schedule_ends_when_the_whole_fleet_has_stopped_to_define_it(
+    sandbox: &Sandbox,
+) {
+    let (kept, gone) = (of_code("kept", "default"), of_code("gone", "default"));
+    // No worker of its queue is there to say anything.
+    let unserved = of_code("unserved", "elsewhere");
+    let all = [kept.clone(), gone.clone(), unserved];
+    let synced = sync(&*sandbox.store, &all, true).await.unwrap();
+    assert_eq!(synced, [Synced::Inserted; 3]);
+    let mut of_client = of_code("of-client", "default");
+    of_client.origin = Origin::Api;
+    sandbox.register(&of_client).await;
+
+    // The old build, and the new one without `gone`, side by side.
+    let hour = Duration::from_hours(1);
+    let old = sandbox.session_of(hour, &[kept.clone(), gone]).await;
+    sandbox.session_of(hour, &[kept]).await;
+    let gone_after = Duration::from_secs(2);
+    tokio::time::sleep(gone_after).await;
+    let options = Options {
+        definition_gone_after: gone_after,
+        sweep_every: Duration::from_millis(100),
+        ..quick()
+    };
+    let ticker = sandbox.ticker(options).await;
+    let names = async || {
+        let all = sandbox.store.schedules().await.unwrap();
+        all.into_iter().map(|one| one.name).collect::<Vec<_>>()
+    };
+    // Longer than the lease and the time between two looks: what a live session reports stays.
+    tokio::time::sleep(Duration::from_secs(7)).await;
+    assert_eq!(names().await, ["gone", "kept", "of-client", "unserved"]);
+
+    sandbox.store.close_session(old).await.unwrap();
+    let closed = sandbox.now().await;
+    eventually("the end", PATIENCE, async || names().await.len() == 3)
+        .await
+        .unwrap();
+    assert!(sandbox.now().await >= closed + gone_after, "too soon");
+    assert_eq!(names().await, ["kept", "of-client", "unserved"]);
+    assert_eq!(ticker.handle.stats().definitions_retired, 1);
+    ticker.stop().await.unwrap();
+    sandbox.assert_audit_clean().await;
 }

@@ -9,11 +9,14 @@ use syn::punctuated::Punctuated;
 use syn::spanned::Spanned;
 use syn::{Error, Expr, ExprLit, Lit, LitStr, MetaNameValue, Result, Token};
 
-const KNOWN: &str = "name, cron, tz, every, shards, payload, queue, priority, timeout, \
+const KNOWN: &str = "name, description, cron, tz, every, shards, payload, queue, priority, timeout, \
                      max_attempts, start_deadline, on_lost";
 
 /// As `limits::SHARD_TOTAL_MAX`.
 const SHARDS_MAX: u32 = 1_000;
+
+/// As `limits::DESCRIPTION_MAX`, in characters.
+pub(crate) const DESCRIPTION_MAX: usize = 1_024;
 
 /// As `bellwether_store::ATTEMPTS_MAX`.
 const ATTEMPTS_MAX: u32 = 1_000_000;
@@ -28,6 +31,7 @@ pub(crate) enum When {
 #[derive(Default)]
 pub(crate) struct Arguments {
     pub(crate) name: String,
+    pub(crate) description: Option<String>,
     pub(crate) when: Option<When>,
     pub(crate) shards: Option<u32>,
     pub(crate) payload: Option<LitStr>,
@@ -88,6 +92,7 @@ impl Arguments {
             }
             match key.as_str() {
                 "name" => name = Some(checked_name("job", pair)?),
+                "description" => read.description = Some(description(pair)?),
                 "cron" => cron = Some(text(pair)?),
                 "tz" => zone = Some(text(pair)?),
                 "every" => every = Some((interval(pair)?, pair.span())),
@@ -179,6 +184,21 @@ fn text(pair: &MetaNameValue) -> Result<LitStr> {
         }) => Ok(text.clone()),
         other => Err(Error::new(other.span(), "write a string literal here")),
     }
+}
+
+fn description(pair: &MetaNameValue) -> Result<String> {
+    let text = text(pair)?;
+    let description = text.value();
+    if description.chars().count() > DESCRIPTION_MAX {
+        return Err(Error::new(
+            text.span(),
+            format!("the description is too long: use at most {DESCRIPTION_MAX} characters"),
+        ));
+    }
+    if description.contains('\0') {
+        return Err(Error::new(text.span(), "a description holds no NUL"));
+    }
+    Ok(description)
 }
 
 fn checked_name(kind: &str, pair: &MetaNameValue) -> Result<String> {

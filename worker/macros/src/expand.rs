@@ -5,9 +5,9 @@ use std::time::Duration;
 use proc_macro2::{Ident, Span, TokenStream};
 use quote::quote;
 use syn::spanned::Spanned;
-use syn::{Error, FnArg, ItemFn, Result};
+use syn::{Attribute, Error, Expr, ExprLit, FnArg, ItemFn, Lit, Meta, Result};
 
-use crate::arguments::{Arguments, When};
+use crate::arguments::{Arguments, DESCRIPTION_MAX, When};
 
 /// The function as it was, and the type of its name that makes the `Job`.
 ///
@@ -18,7 +18,11 @@ pub(crate) fn expand(arguments: &Arguments, function: &ItemFn) -> Result<TokenSt
     let visibility = &function.vis;
     let ident = &function.sig.ident;
     let name = &arguments.name;
-    let settings = settings(arguments);
+    let mut settings = settings(arguments);
+    let described = arguments.description.clone();
+    if let Some(text) = described.or_else(|| documented(&function.attrs)) {
+        settings.extend(quote!(.description(#text)));
+    }
     let type_doc = format!("The job `{name}`, declared by the function of this name.");
     Ok(quote! {
         #function
@@ -68,6 +72,40 @@ fn check(function: &ItemFn) -> Result<()> {
         ));
     }
     Ok(())
+}
+
+/// The first paragraph of a doc comment in one line, cut where a description must end.
+fn documented(attributes: &[Attribute]) -> Option<String> {
+    let lines = attributes.iter().filter_map(|attribute| {
+        let Meta::NameValue(pair) = &attribute.meta else {
+            return None;
+        };
+        let Expr::Lit(ExprLit {
+            lit: Lit::Str(line),
+            ..
+        }) = &pair.value
+        else {
+            return None;
+        };
+        pair.path.is_ident("doc").then(|| line.value())
+    });
+    // A block comment is one attribute of many lines.
+    let text = lines.collect::<Vec<_>>().join("\n");
+    let paragraph = text
+        .lines()
+        .map(str::trim)
+        .skip_while(|line| line.is_empty())
+        .take_while(|line| !line.is_empty())
+        .collect::<Vec<_>>()
+        .join(" ");
+    if paragraph.is_empty() {
+        return None;
+    }
+    if paragraph.chars().count() <= DESCRIPTION_MAX {
+        return Some(paragraph);
+    }
+    let cut = paragraph.chars().take(DESCRIPTION_MAX - 1);
+    Some(cut.chain(['…']).collect())
 }
 
 fn settings(arguments: &Arguments) -> TokenStream {

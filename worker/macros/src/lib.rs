@@ -23,6 +23,7 @@ use proc_macro::TokenStream;
 /// | attribute | meaning | default |
 /// |---|---|---|
 /// | `name = "…"` | the job's wire identity, `[A-Za-z0-9_-]{1,64}` | required |
+/// | `description = "…"` | what it is for, shown with its schedule; at most 1,024 characters | the first paragraph of the function's doc comment |
 /// | `cron = "…"` | fires by this expression, checked at compile time | API only |
 /// | `tz = "…"` | IANA zone of `cron` | `UTC` |
 /// | `every = "20s"` | fires by this interval (`s`, `m`, `h`, `d`) instead | API only |

@@ -250,6 +250,12 @@ impl Running {
         self.handle.stats()
     }
 
+    /// Gives it up in mid-work, without a stop.
+    pub(crate) fn abandon(self) -> Handle {
+        self.task.abort();
+        self.handle
+    }
+
     /// How it ended by itself.
     pub(crate) async fn ended(self) -> Result<(), Error> {
         self.task.await.unwrap()

@@ -5,10 +5,11 @@ use std::time::Duration;
 use bellwether_sandbox::{NatsOptions, NatsServer, Postgres, PostgresOptions, eventually, shared};
 use bellwether_schemas::state::State;
 use bellwether_store as store;
-use bellwether_worker::{Context, Job, Lease};
+use bellwether_worker::{BoxError, Context, Job, Lease};
 use tokio::time::sleep;
 
 use crate::cluster::{Cluster, SOON, Seen, run};
+use crate::commit_in::{Books, End};
 
 fn counting(seen: &Seen<uuid::Uuid>) -> Job {
     let seen = seen.clone();
@@ -109,6 +110,62 @@ async fn p38_the_worker_goes_on_after_a_database_restart() {
     ran.sort_unstable();
     ran.dedup();
     assert_eq!(ran.len(), 200);
+    let stats = worker.stop().await;
+    assert_eq!(stats.uncommitted, 0, "{stats:#?}");
+    cluster.audit().await;
+}
+
+/// The handler has committed its own transaction and the ledger is away: what became of it is
+/// asked again until there is an answer. The claim stays known meanwhile, and nothing is repeated.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn an_own_commit_whose_end_cannot_be_read_is_waited_for() {
+    if shared::postgres_is_skipped() {
+        return;
+    }
+    let mut server = Postgres::start(&PostgresOptions::default()).await.unwrap();
+    let database = store::Options::new(server.url());
+    let cluster = Cluster::start(database, shared::nats_url().await.unwrap(), None).await;
+    let books = Books::of(&cluster.database).await;
+    let (go, wait) = tokio::sync::watch::channel(false);
+    let committed = Seen::default();
+    let job = {
+        let (books, committed) = (books.clone(), committed.clone());
+        Job::new("book", move |ctx: Context| {
+            let (books, committed, mut wait) = (books.clone(), committed.clone(), wait.clone());
+            async move {
+                books.book(&ctx, End::Commit).await?;
+                committed.note(ctx.generation());
+                let _ = wait.wait_for(|go| *go).await;
+                Err::<(), _>(BoxError::from("the receipt was not printed"))
+            }
+        })
+    };
+    let worker = run(cluster.worker().register(job));
+    let id = cluster.enqueue("book", 1).await[0];
+    eventually("committed", SOON, async || committed.all() == [1])
+        .await
+        .unwrap();
+    server.kill().unwrap();
+    go.send(true).unwrap();
+    worker
+        .until("it returned", |stats| stats.running == 0)
+        .await;
+    // More than one question stays without an answer.
+    sleep(Duration::from_secs(2)).await;
+    let stats = worker.stats();
+    assert_eq!(
+        (stats.uncommitted, stats.contradicted),
+        (1, 0),
+        "{stats:#?}"
+    );
+    server.restart().await.unwrap();
+    worker
+        .until("it is known", |stats| stats.contradicted == 1)
+        .await;
+    let story = cluster.story(id).await;
+    assert_eq!(story.execution.state, State::Succeeded);
+    assert_eq!(story.execution.generation, 1, "nothing was repeated");
+    assert_eq!(committed.all(), [1]);
     let stats = worker.stop().await;
     assert_eq!(stats.uncommitted, 0, "{stats:#?}");
     cluster.audit().await;

@@ -10,8 +10,10 @@ struct Report {
     region: String,
 }
 
+/// Told to programmers, for the attribute says it to operators.
 #[job(
     name = "nightly-report",
+    description = "what was sold, by region",
     cron = "0 0 2 * * *",
     tz = "Asia/Shanghai",
     shards = 4,
@@ -29,6 +31,10 @@ async fn nightly_report(ctx: Context, report: Report) -> Result<Outcome, std::fm
     ))
 }
 
+/// Nothing special:
+/// it only succeeds.
+///
+/// This is told to programmers.
 #[job(name = "plain")]
 async fn plain() -> Result<(), String> {
     Ok(())
@@ -56,6 +62,7 @@ fn r66_the_attribute_becomes_the_job() {
     for part in [
         "\"nightly-report\"",
         "\"reports\"",
+        "\"what was sold, by region\"",
         "\"0 0 2 * * *\"",
         "\"Asia/Shanghai\"",
         "shards: 4",
@@ -67,6 +74,8 @@ fn r66_the_attribute_becomes_the_job() {
         assert!(shown.contains(part), "{part} in {shown}");
     }
     assert_eq!(plain::job().name(), "plain");
+    let described = "\"Nothing special: it only succeeds.\"";
+    assert!(format!("{:?}", plain::job()).contains(described));
 }
 
 #[test]

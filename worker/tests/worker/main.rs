@@ -27,8 +27,12 @@ macro_rules! on_both_stores {
     };
 }
 
+mod cancel;
 mod cluster;
+mod commit_in;
+mod definitions;
 mod faults;
+mod hostile;
 mod macros;
 mod outcomes;
 mod path;

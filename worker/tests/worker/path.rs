@@ -29,11 +29,10 @@ on_both_stores!(
     r108_an_idle_worker_takes_at_once_what_busy_ones_leave,
     r111_the_first_to_finish_takes_what_is_left,
     bursts_on_all_lanes_lose_no_wake_up,
-    r67_a_job_with_a_schedule_registers_it_once,
     never_more_is_pulled_than_there_are_slots,
     one_slot_serves_all_lanes,
     a_dispatch_that_is_over_is_refused_and_acked,
-    an_unknown_job_or_wire_version_is_handed_back,
+    r09_an_unknown_kind_or_version_is_deferred_in_the_ledger_and_acked,
 );
 
 async fn r65_500_one_shots_run_once_each_on_two_workers(cluster: Cluster) {
@@ -350,31 +349,6 @@ async fn bursts_on_all_lanes_lose_no_wake_up(cluster: Cluster) {
     cluster.audit().await;
 }
 
-async fn r67_a_job_with_a_schedule_registers_it_once(cluster: Cluster) {
-    let job =
-        |every| Job::new("beat", async || Ok::<_, String>(())).every(Duration::from_secs(every));
-    let first = run(cluster.worker().register(job(1)));
-    cluster.until_count(State::Succeeded, 2).await;
-    first.stop().await;
-    let second = run(cluster.worker().register(job(3600)));
-    second.until("it works", |stats| stats.claimed > 0).await;
-    second.stop().await;
-    let schedules = cluster.ledger.schedules().await.unwrap();
-    assert_eq!(schedules.len(), 1);
-    let period = &schedules[0].timing;
-    assert!(
-        matches!(
-            period,
-            Timing::Every {
-                period_ms: 1_000,
-                ..
-            }
-        ),
-        "a start changes none: {period:?}"
-    );
-    cluster.audit().await;
-}
-
 async fn never_more_is_pulled_than_there_are_slots(cluster: Cluster) {
     let (go, wait) = tokio::sync::watch::channel(false);
     let job = Job::new("slow", move || {
@@ -495,7 +469,8 @@ async fn publish_dispatch(cluster: &Cluster, dispatch: &Dispatch, ledger_id: Uui
         .unwrap();
 }
 
-async fn an_unknown_job_or_wire_version_is_handed_back(cluster: Cluster) {
+/// So is an unknown job: whoever knows it takes it later.
+async fn r09_an_unknown_kind_or_version_is_deferred_in_the_ledger_and_acked(cluster: Cluster) {
     let other = run(cluster
         .worker()
         .register(Job::new("known", async || Ok::<_, String>(()))));
@@ -517,14 +492,51 @@ async fn an_unknown_job_or_wire_version_is_handed_back(cluster: Cluster) {
         .register(Job::new("unknown", async || Ok::<_, String>(()))));
     let done = cluster.until_state(id, State::Succeeded).await;
     assert_eq!(done.attempt, 1);
-    // A version of tomorrow is handed back as well, by its plain headers.
-    let ledger_id = cluster.ledger.ledger().await.unwrap().id;
-    let mut tomorrow = dispatch(ledger_id, id, "unknown");
-    tomorrow.v = 99;
-    publish_dispatch(&cluster, &tomorrow, ledger_id).await;
-    able.until("handed back", |stats| stats.deferred == 1).await;
-    cluster.until_streams_are_empty().await;
     able.stop().await;
+
+    // A version and a kind of tomorrow are handed back as well, by their plain headers: in the
+    // ledger, uncharged and due again later; the message is acked.
+    let ledger_id = cluster.ledger.ledger().await.unwrap().id;
+    let (served, mut elsewhere) = (
+        Job::new("later", async || Ok::<_, String>(())),
+        NewExecution::new("later", Payload::json("null")),
+    );
+    // Nobody serves its queue, so that only the messages made here can wake it.
+    "elsewhere".clone_into(&mut elsewhere.queue);
+    let new = cluster.client.enqueue(&elsewhere).await.unwrap();
+    let id = new.execution_id();
+    eventually("it is dispatched", SOON, async || {
+        cluster.execution(id).await.dispatched_at.is_some()
+    })
+    .await
+    .unwrap();
+    let worker = run(cluster.worker().register(served));
+    for tomorrow in ["version", "kind"] {
+        let before = cluster.execution(id).await;
+        let mut message = dispatch(ledger_id, id, "later");
+        message.dispatch_no = before.dispatch_no;
+        match tomorrow {
+            "version" => message.v = 99,
+            _ => "cancel".clone_into(&mut message.kind),
+        }
+        let deferred = worker.stats().deferred;
+        publish_dispatch(&cluster, &message, ledger_id).await;
+        worker
+            .until("handed back", |stats| stats.deferred == deferred + 1)
+            .await;
+        let after = cluster.execution(id).await;
+        assert_eq!((after.state, after.attempt), (State::Pending, 0));
+        assert_eq!(after.last_refusal.as_deref(), Some("no_handler"));
+        assert!(after.available_at > before.available_at, "due again later");
+        // The sweep dispatches it again then, under the next number.
+        eventually("it is dispatched again", SOON, async || {
+            cluster.execution(id).await.dispatch_no > before.dispatch_no
+        })
+        .await
+        .unwrap();
+    }
+    assert_eq!(worker.stats().claimed, 0);
+    worker.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -1,22 +1,23 @@
 -- Parallel arrays, as bound in commit.rs. A row counts only under its own claim_id and
--- generation, while it runs or is unknown; everything else is answered by refused.sql.
+-- generation, while it runs or is unknown; everything else is answered by refused.sql, and so is
+-- what says of an unknown one no more than that: its handler has not stopped.
 WITH target AS MATERIALIZED (
     SELECT execution.id, result.generation, execution.claimed_at, execution.attempt, execution.max_attempts,
-           execution.cancel_requested_at IS NOT NULL AS cancel, result.outcome, result.reason,
+           execution.on_lost, execution.cancel_requested_at IS NOT NULL AS cancel, result.outcome, result.reason,
            result.error, result.output, result.output_type, result.delay_us,
-           result.started_ago_us
+           result.started_ago_us, result.stopped
     FROM unnest(
         $1::uuid[], $2::uuid[], $3::bigint[], $4::text[], $5::text[], $6::text[], $7::bytea[],
-        $8::text[], $9::bigint[], $10::bigint[]
+        $8::text[], $9::bigint[], $10::bigint[], $11::boolean[]
     ) AS result (
         execution_id, claim_id, generation, outcome, reason, error, output,
-        output_type, delay_us, started_ago_us
+        output_type, delay_us, started_ago_us, stopped
     )
     JOIN execution
         ON execution.id = result.execution_id
         AND execution.claim_id = result.claim_id
         AND execution.generation = result.generation
-    WHERE execution.state IN ('running', 'unknown')
+    WHERE execution.state = 'running' OR execution.state = 'unknown' AND result.stopped
     ORDER BY execution.id
     FOR NO KEY UPDATE OF execution
 ),
@@ -29,6 +30,7 @@ judged AS MATERIALIZED (
                WHEN outcome = 'complete' THEN 'succeeded'
                WHEN outcome = 'fail' THEN 'failed'
                WHEN outcome = 'cancel' THEN 'cancelled'
+               WHEN NOT stopped AND on_lost = 'unknown' THEN 'unknown'
                WHEN cancel THEN 'cancelled'
                WHEN outcome = 'retry' AND attempt >= max_attempts THEN 'failed'
                ELSE 'retrying'
@@ -39,6 +41,7 @@ judged AS MATERIALIZED (
 ruled AS MATERIALIZED (
     SELECT judged.*,
            next = 'retrying' AS waits,
+           next NOT IN ('retrying', 'unknown') AS ends,
            next = 'retrying' AND delay_us = 0 AS goes
     FROM judged
 ),
@@ -66,11 +69,11 @@ committed AS (
         attempt_ended_at   = ruled.now,
         left_by            = 'commit',
         -- The generation that the result named: law 6 compares it with the row's.
-        result_generation  = CASE WHEN ruled.waits THEN execution.result_generation
-                                  ELSE ruled.generation END,
+        result_generation  = CASE WHEN ruled.ends THEN ruled.generation
+                                  ELSE execution.result_generation END,
         output             = ruled.output,
         output_type        = ruled.output_type,
-        ended_at           = CASE WHEN ruled.waits THEN NULL ELSE ruled.now END
+        ended_at           = CASE WHEN ruled.ends THEN ruled.now END
     FROM ruled
     WHERE execution.id = ruled.id
     RETURNING execution.id, execution.claim_id, execution.generation, execution.state,

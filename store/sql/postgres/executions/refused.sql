@@ -1,7 +1,8 @@
--- $1 execution ids, $2 claim_ids, $3 generations, $4 outcomes, $5 errors, $6 outputs: results
--- that matched no row in commit.sql, answered in their order. A repeat of an accepted one is
--- accepted again, also when the row was claimed since: what a commit put into history was
--- retrying. What the fence refuses is kept for audit.
+-- $1 execution ids, $2 claim_ids, $3 generations, $4 outcomes, $5 errors, $6 outputs, $7 whether
+-- the handler has stopped: results that matched no row in commit.sql, answered in their order. A
+-- repeat of an accepted one is accepted again, also when the row was claimed since: what a commit
+-- put into history was retrying. An execution that is unknown is what a handler that has not
+-- stopped makes of it. What the fence refuses is kept for audit.
 WITH found AS MATERIALIZED (
     SELECT result.*, execution.state, execution.generation AS found_generation,
            coalesce(
@@ -10,8 +11,11 @@ WITH found AS MATERIALIZED (
            ) AS own,
            execution.left_by,
            attempt.left_by IS NOT NULL AS superseded
-    FROM unnest($1::uuid[], $2::uuid[], $3::bigint[], $4::text[], $5::text[], $6::bytea[])
-        WITH ORDINALITY AS result (execution_id, claim_id, generation, outcome, error, output, ord)
+    FROM unnest(
+        $1::uuid[], $2::uuid[], $3::bigint[], $4::text[], $5::text[], $6::bytea[], $7::boolean[]
+    ) WITH ORDINALITY AS result (
+        execution_id, claim_id, generation, outcome, error, output, stopped, ord
+    )
     LEFT JOIN execution ON execution.id = result.execution_id
     LEFT JOIN attempt
         ON attempt.execution_id = result.execution_id
@@ -22,9 +26,10 @@ WITH found AS MATERIALIZED (
 judged AS MATERIALIZED (
     SELECT found.*,
            superseded
-               OR own AND state NOT IN ('running', 'unknown') AND left_by = 'commit' AS repeated,
+               OR own AND state NOT IN ('running', 'unknown') AND left_by = 'commit'
+               OR own AND state = 'unknown' AND NOT stopped AS repeated,
            -- Seen only if the row came to this claim after commit.sql had looked.
-           own AND state IN ('running', 'unknown') AS raced
+           own AND (state = 'running' OR state = 'unknown' AND stopped) AS raced
     FROM found
 ),
 kept AS (

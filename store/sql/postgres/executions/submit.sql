@@ -35,9 +35,11 @@ queued AS (
     ON CONFLICT (name) DO NOTHING
 ),
 letters AS (
-    INSERT INTO dead_letter (job, key, queue, reason, detail, payload, recorded_at)
+    INSERT INTO dead_letter (
+        job, key, queue, reason, detail, payload, content_type, recorded_at
+    )
     SELECT job, key, queue, 'stale', 'stored at ' || stored_at || ', longer ago than keys are kept',
-           payload, clock_timestamp()
+           payload, content_type, clock_timestamp()
     FROM judged
     WHERE stale
     ORDER BY job, key, ord

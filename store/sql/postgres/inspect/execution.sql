@@ -7,7 +7,12 @@ SELECT execution.id, execution.fire_id, execution.operation_id, execution.schedu
        execution.available_at, execution.dispatched_at, execution.claimed_at,
        execution.started_at, execution.attempt_ended_at, execution.deadline_at,
        execution.start_deadline_at, execution.cancel_requested_at, execution.ended_at,
-       execution.error, execution.traceparent,
-       execution.output, execution.output_type
+       execution.error, execution.traceparent, execution.retry_of, execution.cancel_lost,
+       execution.output, execution.output_type,
+       (SELECT other.id FROM execution AS other
+        WHERE other.operation_id = execution.operation_id
+          AND other.retry_of IS NOT NULL
+          AND other.state IN ('pending', 'running', 'retrying', 'unknown', 'succeeded')
+          AND other.id <> execution.id) AS retried_as
 FROM execution
 WHERE execution.id = $1

@@ -1,13 +1,14 @@
--- One-shots too: a fire of one shard that no schedule owns lives in its execution.
+-- One-shots and retries too: such a fire lives in its execution, a retry as one shard of its total.
 WITH by_state AS (
     SELECT fire_id, state, count(*) AS executions,
-           min(shard_total) AS least, max(shard_total) AS most
+           min(shard_total) AS least, max(shard_total) AS most,
+           bool_and(retry_of IS NOT NULL) AS retried
     FROM execution
     GROUP BY fire_id, state
 ),
 summed AS (
     SELECT fire_id, sum(executions)::bigint AS executions, min(least) AS least,
-           max(most) AS most,
+           max(most) AS most, bool_and(retried) AS retried,
            string_agg(state || ' ' || executions, ', ' ORDER BY state) AS states
     FROM by_state
     GROUP BY fire_id
@@ -15,7 +16,8 @@ summed AS (
 counted AS (
     SELECT coalesce(fire.id, summed.fire_id) AS fire_id,
            coalesce(summed.executions, 0) AS executions,
-           coalesce(fire.shard_total, summed.most) AS shard_total,
+           coalesce(fire.shard_total, CASE WHEN summed.retried THEN 1 ELSE summed.most END)
+               AS shard_total,
            coalesce(summed.states, 'none') AS states,
            summed.fire_id IS NULL
                OR (

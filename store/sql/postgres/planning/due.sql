@@ -24,6 +24,7 @@ upcoming AS (
     SELECT next_at FROM schedule
     WHERE deleted_at IS NULL AND enabled AND NOT ended AND fault IS NULL
       AND next_at > (SELECT now FROM clock)
+      AND next_at < 'infinity'
     ORDER BY next_at NULLS FIRST
     LIMIT 1
 )
@@ -32,7 +33,8 @@ SELECT clock.now,
        due.id, due.name, due.job, due.queue, due.priority, due.kind, due.expr, due.zone,
        due.period_ms, due.anchor, due.at, due.shard_total, due.timeout_ms, due.max_attempts,
        due.start_deadline_ms, due.on_lost, due.grace_ms, due.origin, due.enabled, due.version,
-       due.cursor, due.next_at, due.ended, due.fault, due.history_from, due.created_at
+       due.cursor, due.next_at, due.ended, due.fault, due.history_from, due.created_at,
+       due.description, due.code_hash, due.edited_at
 FROM clock LEFT JOIN due ON true
 ORDER BY due.next_at NULLS FIRST, due.id
 LIMIT $1

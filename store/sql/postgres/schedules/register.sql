@@ -7,15 +7,23 @@ inserted AS (
     INSERT INTO schedule (
         id, name, job, queue, priority, kind, expr, zone, period_ms, anchor, at, payload,
         content_type, shard_total, timeout_ms, max_attempts, start_deadline_ms, on_lost, grace_ms,
-        origin, enabled, version, partition, cursor, history_from, created_at
+        origin, enabled, version, partition, cursor, history_from, created_at, description,
+        code_hash
     )
     SELECT $1, $2, $3, $4, $5, $6, $7, $8, $9::bigint,
            CASE WHEN $9::bigint IS NOT NULL THEN coalesce($10, clock.now) END,
            $11, $12, $13, $14, $15, $16, $17, $18, $19, $20,
-           true, 1, ($21::bigint % ledger.partition_count)::integer, clock.now, clock.now, clock.now
+           true, 1, ($21::bigint % ledger.partition_count)::integer, clock.now, clock.now,
+           clock.now, $22, $23
     FROM clock, ledger
     ON CONFLICT (name) WHERE deleted_at IS NULL DO NOTHING
-    RETURNING id, queue
+    RETURNING id, queue, version, cursor, kind, expr, zone, period_ms, anchor, at
+),
+timed AS (
+    INSERT INTO schedule_timing (
+        schedule_id, version, valid_from, kind, expr, zone, period_ms, anchor, at
+    )
+    SELECT id, version, cursor, kind, expr, zone, period_ms, anchor, at FROM inserted
 ),
 queued AS (
     INSERT INTO queue (name, created_at)

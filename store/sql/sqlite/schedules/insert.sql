@@ -1,8 +1,9 @@
--- Parameters as bound in schedules.rs; ?21 is the number that picks the partition, ?22 now.
--- The partition is the id's, by the count in force.
+-- Parameters as bound in schedules.rs; ?21 is the number that picks the partition, ?22 now,
+-- ?23 description, ?24 hash of the definition. The partition is the id's, by the count in force.
 INSERT INTO schedule (id, name, job, queue, priority, kind, expr, zone, period_ms, anchor, at,
     payload, content_type, shard_total, timeout_ms, max_attempts, start_deadline_ms, on_lost,
-    grace_ms, origin, enabled, version, partition, cursor, history_from, created_at)
+    grace_ms, origin, enabled, version, partition, cursor, history_from, created_at, description,
+    code_hash)
 SELECT ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20,
-    1, 1, ?21 % partition_count, ?22, ?22, ?22
+    1, 1, ?21 % partition_count, ?22, ?22, ?22, ?23, ?24
 FROM ledger

@@ -3,13 +3,12 @@
 use std::collections::{HashMap, HashSet};
 
 use bellwether_schemas::state::State;
-use bellwether_schemas::{limits, text};
 use sqlx::Row;
 use sqlx::postgres::{PgConnection, PgRow};
 use uuid::Uuid;
 
 use crate::Result;
-use crate::executions::{ClaimAnswer, ClaimAsk, Claimed, DeadLetter, Deferral, Refusal};
+use crate::executions::{ClaimAnswer, ClaimAsk, Claimed, Deferral, Refusal};
 use crate::postgres::{PgStore, call, errors, row, sql};
 
 impl PgStore {
@@ -58,26 +57,6 @@ impl PgStore {
             sqlx::query(sql!("executions/defer"))
                 .bind(&ids)
                 .bind(&numbers)
-                .execute(conn)
-                .await
-        })
-        .map(drop)
-    }
-
-    pub(super) async fn record_letter(&self, letter: &DeadLetter) -> Result<()> {
-        // What is wrong with a dead letter may be any of its words.
-        let job = text::clean(&letter.job, limits::KEY_MAX);
-        let key = text::clean(&letter.key, limits::KEY_MAX);
-        let queue = text::clean(&letter.queue, limits::KEY_MAX);
-        let detail = text::clean(&letter.detail, limits::ERROR_TEXT_MAX);
-        call!(self, "record a dead letter", |conn| {
-            sqlx::query(sql!("executions/record_dead_letter"))
-                .bind(&*job)
-                .bind(&*key)
-                .bind(&*queue)
-                .bind(letter.reason)
-                .bind(&*detail)
-                .bind(&letter.payload)
                 .execute(conn)
                 .await
         })

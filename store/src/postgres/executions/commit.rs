@@ -124,6 +124,48 @@ async fn answer_rest(
     Ok(answers.into_iter().collect())
 }
 
+/// Commits one result in a transaction of the caller's, where nothing is kept of what the fence
+/// refuses. None if the row came to this claim while the result was looked at.
+pub(in crate::postgres) async fn commit_in(
+    conn: &mut PgConnection,
+    commit: &Commit,
+) -> sqlx::Result<Option<Committed>> {
+    let mut batch = Batch::default();
+    batch.push(commit);
+    if let Some(row) = batch.commit(&mut *conn).await?.first() {
+        return Ok(Some(Committed::Accepted(row::word(row, "state")?)));
+    }
+    let row = sqlx::query(sql!("executions/standing"))
+        .bind(commit.execution_id)
+        .bind(commit.claim_id)
+        .bind(commit.generation)
+        .fetch_optional(conn)
+        .await?;
+    let Some(row) = row else {
+        return Ok(Some(Committed::Gone));
+    };
+    let state: State = row::word(&row, "state")?;
+    if row.try_get("superseded")? {
+        return Ok(Some(Committed::Accepted(State::Retrying)));
+    }
+    if row.try_get("own")? {
+        match state {
+            State::Unknown if !commit.outcome.stopped() => {
+                return Ok(Some(Committed::Accepted(state)));
+            }
+            State::Running | State::Unknown => return Ok(None),
+            _ => {}
+        }
+        if row.try_get::<Option<&str>, _>("left_by")? == Some("commit") {
+            return Ok(Some(Committed::Accepted(state)));
+        }
+    }
+    Ok(Some(Committed::Fenced {
+        state,
+        generation: row.try_get("generation")?,
+    }))
+}
+
 fn refused(row: &PgRow) -> sqlx::Result<Committed> {
     Ok(match row::word_opt(row, "state")? {
         None => Committed::Gone,
@@ -148,6 +190,7 @@ struct Batch<'a> {
     output_types: Vec<Option<&'a str>>,
     delays_us: Vec<i64>,
     started_agos_us: Vec<Option<i64>>,
+    stopped: Vec<bool>,
 }
 
 impl<'a> Batch<'a> {
@@ -172,6 +215,7 @@ impl<'a> Batch<'a> {
         self.delays_us.push(delay);
         self.started_agos_us
             .push(commit.started_ago.map(row::micros));
+        self.stopped.push(commit.outcome.stopped());
     }
 
     async fn commit(&self, conn: &mut PgConnection) -> sqlx::Result<Vec<PgRow>> {
@@ -186,6 +230,7 @@ impl<'a> Batch<'a> {
             .bind(&self.output_types)
             .bind(&self.delays_us)
             .bind(&self.started_agos_us)
+            .bind(&self.stopped)
             .fetch_all(conn)
             .await
     }
@@ -198,6 +243,7 @@ impl<'a> Batch<'a> {
             .bind(&self.outcomes)
             .bind(&self.errors)
             .bind(&self.outputs)
+            .bind(&self.stopped)
             .fetch_all(conn)
             .await
     }

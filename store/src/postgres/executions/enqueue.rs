@@ -13,7 +13,7 @@ use crate::postgres::{PgStore, call, check, row, sql};
 use crate::{Error, ErrorKind, Result};
 
 /// How often what stood in the way may be gone when it is looked at.
-const RACES_MAX: u32 = 5;
+pub(in crate::postgres) const RACES_MAX: u32 = 5;
 
 impl PgStore {
     pub(super) async fn enqueue_batch(&self, new: &[NewExecution]) -> Result<Vec<Enqueued>> {

@@ -1,20 +1,24 @@
-//! Executions: enqueue, claim, commit.
+//! Executions: enqueue, claim, commit, cancel, retry.
 
+mod cancel;
 mod claim;
 mod commit;
 mod enqueue;
+mod retry;
 mod submitted;
 
 use bellwether_schemas::trace::TraceContext;
 use uuid::Uuid;
 
-pub(super) use enqueue::Batch;
+pub(super) use commit::commit_in;
+pub(super) use enqueue::{Batch, RACES_MAX};
+pub(super) use retry::{Retry, retry};
 
 use super::PgStore;
 use crate::Result;
 use crate::executions::{
-    ClaimAnswer, ClaimAsk, Commit, Committed, DeadLetter, Deferral, Enqueued, Executions,
-    NewExecution, SubmitAsk, Triggered,
+    CancelRequested, ClaimAnswer, ClaimAsk, Commit, Committed, Deferral, Enqueued, Executions,
+    NewExecution, Retried, SubmitAsk, Triggered,
 };
 
 #[async_trait::async_trait]
@@ -44,8 +48,17 @@ impl Executions for PgStore {
         self.defer_batch(deferrals).await
     }
 
-    async fn record_dead_letter(&self, letter: &DeadLetter) -> Result<()> {
-        self.record_letter(letter).await
+    async fn request_cancel(&self, ids: &[Uuid]) -> Result<Vec<CancelRequested>> {
+        self.cancel_batch(ids).await
+    }
+
+    async fn retry_execution(
+        &self,
+        id: Uuid,
+        fire_id: Uuid,
+        trace: Option<&TraceContext>,
+    ) -> Result<Retried> {
+        self.retry_one(id, fire_id, trace).await
     }
 
     async fn commit(&self, commits: &[Commit]) -> Result<Vec<Committed>> {

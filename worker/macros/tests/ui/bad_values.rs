@@ -20,4 +20,9 @@ async fn d() -> Result<(), String> {
     Ok(())
 }
 
+#[job(name = "e", description = 7)]
+async fn e() -> Result<(), String> {
+    Ok(())
+}
+
 fn main() {}

@@ -1,0 +1,142 @@
+//! `bellwether executions list|show|watch|cancel|retry`.
+
+mod cancel;
+mod retry;
+mod select;
+mod show;
+mod timeline;
+mod watch;
+
+use bellwether_schemas::state::State;
+use bellwether_store::inspect::{ExecutionFilter, ExecutionView};
+use clap::Subcommand;
+use uuid::Uuid;
+
+use super::parse;
+use crate::config::Config;
+use crate::exit::Result;
+use crate::output::{self, Format, instant, or_dash};
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Lists executions, newest first
+    List {
+        /// Only in this state
+        #[arg(long, value_parser = parse::state())]
+        state: Option<State>,
+        /// Only this job
+        #[arg(long, value_parser = parse::job)]
+        job: Option<String>,
+        /// Only this queue
+        #[arg(long, value_parser = parse::queue)]
+        queue: Option<String>,
+        /// Only this fire
+        #[arg(long, value_name = "ID", value_parser = parse::id)]
+        fire: Option<Uuid>,
+        /// Most rows shown
+        #[arg(long, default_value_t = 50, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
+        limit: u32,
+    },
+    /// Shows one execution: facts, timeline, and what can be done about it
+    Show {
+        /// The execution
+        #[arg(value_parser = parse::id)]
+        id: Uuid,
+    },
+    /// Follows the timeline of one execution to its end; exit code 7 if it did not succeed
+    Watch {
+        /// The execution
+        #[arg(value_parser = parse::id)]
+        id: Uuid,
+    },
+    /// Requests that executions stop: what waits ends at once, what runs is told by its worker
+    Cancel(cancel::Command),
+    /// Runs executions again that ended without success, each as a new one
+    Retry(retry::Command),
+}
+
+pub(crate) async fn run(config: &Config, command: &Command, format: Format) -> Result<()> {
+    match command {
+        Command::List {
+            state,
+            job,
+            queue,
+            fire,
+            limit,
+        } => {
+            let filter = ExecutionFilter {
+                state: *state,
+                job: job.clone(),
+                queue: queue.clone(),
+                fire_id: *fire,
+                limit: *limit,
+                ..ExecutionFilter::default()
+            };
+            list(config, &filter, format).await
+        }
+        Command::Show { id } => show::run(config, *id, format).await,
+        Command::Watch { id } => watch::run(config, *id, format).await,
+        Command::Cancel(command) => cancel::run(config, command, format).await,
+        Command::Retry(command) => retry::run(config, command, format).await,
+    }
+}
+
+async fn list(config: &Config, filter: &ExecutionFilter, format: Format) -> Result<()> {
+    let store = config.store("bellwether executions").await?;
+    let executions = store.executions(filter).await?;
+    let no_fire = match filter.fire_id {
+        Some(fire) if executions.is_empty() => {
+            let known = !store.fire_results(fire).await?.is_empty();
+            (!known).then_some(fire)
+        }
+        _ => None,
+    };
+    store.close().await;
+    if let Some(fire) = no_fire {
+        return Err(select::no_fire(fire));
+    }
+    let head = [
+        "execution",
+        "job",
+        "shard",
+        "state",
+        "reason",
+        "attempt",
+        "trigger",
+        "due",
+        "took",
+    ];
+    Ok(output::list(
+        format,
+        &executions,
+        |e| e.id.to_string(),
+        &head,
+        row,
+    )?)
+}
+
+fn row(e: &ExecutionView) -> Vec<String> {
+    let cancel = if e.cancel_requested_at.is_some() && !e.state.is_terminal() {
+        ", to be cancelled"
+    } else {
+        ""
+    };
+    vec![
+        e.id.to_string(),
+        e.job.clone(),
+        format!("{}/{}", e.shard_index, e.shard_total),
+        format!("{}{cancel}", e.state),
+        or_dash(e.reason),
+        format!("{}/{}", e.attempt, e.max_attempts),
+        e.trigger.to_string(),
+        instant(e.scheduled_at),
+        took(e),
+    ]
+}
+
+fn took(e: &ExecutionView) -> String {
+    match (e.started_at, e.attempt_ended_at) {
+        (Some(from), Some(until)) => format!("{} ms", (until - from).num_milliseconds()),
+        _ => "-".to_owned(),
+    }
+}

@@ -1,0 +1,158 @@
+//! `schedules pause|resume|remove|trigger`.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bellwether_client::{Client, What};
+use bellwether_schemas::state::State;
+use bellwether_store::edit::{self, Edited};
+use bellwether_store::schedules::{Origin, Removed};
+use bellwether_store::{ErrorKind, Store};
+use serde::Serialize;
+use uuid::Uuid;
+
+use super::unknown;
+use crate::config::Config;
+use crate::exit::{Failure, JOB_FAILED, REFUSED, Result};
+use crate::output::{self, Format, or_dash};
+
+#[derive(Serialize)]
+struct Switched<'a> {
+    name: &'a str,
+    enabled: bool,
+    changed: bool,
+}
+
+pub(super) async fn set_enabled(
+    store: &dyn Store,
+    name: &str,
+    enabled: bool,
+    format: Format,
+) -> Result<()> {
+    let changed = match edit::set_enabled(store, name, enabled).await? {
+        Edited::Done(_) => true,
+        Edited::Unchanged => false,
+        Edited::NotFound => return Err(unknown(name)),
+    };
+    let switched = Switched {
+        name,
+        enabled,
+        changed,
+    };
+    Ok(output::one(format, &switched, name, |_| {
+        let word = if enabled { "on" } else { "paused" };
+        let already = if changed { "" } else { " already" };
+        output::line(&format!("schedule {name} is {word}{already}"))
+    })?)
+}
+
+#[derive(Serialize)]
+struct Gone<'a> {
+    id: Uuid,
+    name: &'a str,
+}
+
+pub(super) async fn remove(store: &dyn Store, name: &str, format: Format) -> Result<()> {
+    let found = store.find_schedules(&[name.to_owned()]).await?.pop();
+    // One whose row cannot be read may go: code that defines it makes it anew at its next start.
+    let of_code = match found.ok_or_else(|| unknown(name))? {
+        Ok(found) => found.schedule.origin == Origin::Code,
+        Err(error) if error.kind() == ErrorKind::Corrupt => false,
+        Err(error) => return Err(error.into()),
+    };
+    if of_code {
+        let known = store.definitions(&[name.to_owned()]).await?;
+        if known.iter().any(|one| one.live) {
+            return Err(Failure::new(
+                REFUSED,
+                format!(
+                    "schedule {name} is defined in the code of a live worker, which would add it \
+                     again: pause it, or remove it from the code"
+                ),
+            ));
+        }
+    }
+    let Removed::Removed(id) = store.remove_schedule(name).await? else {
+        return Err(unknown(name));
+    };
+    Ok(output::one(format, &Gone { id, name }, name, |_| {
+        output::line(&format!(
+            "schedule {name} removed; what was planned goes on"
+        ))
+    })?)
+}
+
+#[derive(Serialize)]
+struct Fired<'a> {
+    name: &'a str,
+    fire_id: Uuid,
+    /// Present where the end was waited for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    shards: Option<Vec<Shard>>,
+}
+
+#[derive(Serialize)]
+struct Shard {
+    execution_id: Uuid,
+    #[serde(rename = "shard_index")]
+    index: u32,
+    state: State,
+    error: Option<String>,
+}
+
+pub(super) async fn trigger(
+    store: &Arc<dyn Store>,
+    config: &Config,
+    name: &str,
+    wait: Option<Duration>,
+    format: Format,
+) -> Result<()> {
+    let client = Client::new(config.subjects.namespace())?.with_store(Arc::clone(store));
+    let fire_id = client.trigger(name).await?;
+    let mut fired = Fired {
+        name,
+        fire_id,
+        shards: None,
+    };
+    if let Some(patience) = wait {
+        let waited = client.wait(What::Fire(fire_id), patience).await;
+        if waited.is_err() {
+            // Whoever waits again needs the id.
+            print(&fired, format)?;
+        }
+        let shards = waited?.shards.into_iter().map(|shard| Shard {
+            execution_id: shard.execution_id,
+            index: shard.shard_index,
+            state: shard.state,
+            error: shard.error,
+        });
+        fired.shards = Some(shards.collect());
+    }
+    print(&fired, format)?;
+    let shards = fired.shards.unwrap_or_default();
+    match shards.iter().find(|shard| shard.state != State::Succeeded) {
+        None => Ok(()),
+        Some(shard) => Err(Failure::new(
+            JOB_FAILED,
+            format!(
+                "execution {} ended as {}: {}",
+                shard.execution_id,
+                shard.state,
+                or_dash(shard.error.as_ref())
+            ),
+        )),
+    }
+}
+
+fn print(fired: &Fired<'_>, format: Format) -> std::io::Result<()> {
+    output::one(format, fired, &fired.fire_id.to_string(), |fired| {
+        output::line(&format!("schedule {} fired: {}", fired.name, fired.fire_id))?;
+        for shard in fired.shards.iter().flatten() {
+            output::line(&format!(
+                "  shard {} {} {}",
+                shard.index, shard.execution_id, shard.state
+            ))?;
+        }
+        Ok(())
+    })
+}

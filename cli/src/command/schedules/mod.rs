@@ -1,0 +1,248 @@
+//! `bellwether schedules`: what fires when, and an operator's hand on it.
+
+mod act;
+mod fields;
+pub(crate) mod next;
+mod show;
+mod write;
+
+use bellwether_store::Store;
+use bellwether_store::schedules::{FoundSchedule, Schedule, Timing};
+use chrono::{DateTime, Utc};
+use clap::{ArgGroup, Subcommand};
+use serde::Serialize;
+use uuid::Uuid;
+
+use crate::config::Config;
+use crate::duration;
+use crate::exit::{Failure, NOT_FOUND, Result};
+use crate::output::{self, Format, maybe_instant};
+use fields::{Fields, timing_in_words};
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Lists live schedules
+    List,
+    /// Shows one schedule: its definition, where it came from, last and next fires
+    Show {
+        /// The schedule's name
+        name: String,
+    },
+    /// Previews the next instants of a cron expression or an interval; needs no server
+    Next(next::Command),
+    /// Adds a schedule; its first instant is the first one after now
+    #[command(
+        group(ArgGroup::new("timing").required(true).args(["cron", "every", "at"])),
+        override_usage = "bellwether schedules add [OPTIONS] <NAME> <--cron|--every|--at> <…>"
+    )]
+    Add {
+        /// Name, unique among live schedules: 1 to 64 of A-Z a-z 0-9 _ -
+        name: String,
+        #[command(flatten)]
+        fields: Box<Fields>,
+    },
+    /// Changes what is named and leaves the rest; a changed timing begins now
+    Edit {
+        /// The schedule's name
+        name: String,
+        #[command(flatten)]
+        fields: Box<Fields>,
+        /// Ends all edits by operators: the schedule follows its code again
+        #[arg(long)]
+        reset: bool,
+    },
+    /// Stops a schedule from firing until it is resumed; what was planned goes on
+    Pause {
+        /// The schedule's name
+        name: String,
+    },
+    /// Lets a paused schedule fire again; the instants of the pause do not fire
+    Resume {
+        /// The schedule's name
+        name: String,
+    },
+    /// Ends a schedule: no future fire; what was planned goes on
+    #[command(visible_alias = "rm")]
+    Remove {
+        /// The schedule's name
+        name: String,
+    },
+    /// Fires a schedule now, whatever its next instant, paused or not
+    Trigger {
+        /// The schedule's name
+        name: String,
+        /// Waits at most this long for the end of all shards; exit code 7 if one did
+        /// not succeed, 6 when the time is up [default: does not wait]
+        #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
+        wait: Option<std::time::Duration>,
+    },
+}
+
+pub(crate) async fn run(config: &Config, command: Command, format: Format) -> Result<()> {
+    if let Command::Add { fields, .. } | Command::Edit { fields, .. } = &command {
+        // What is wrong in itself is refused before anybody is asked.
+        fields.check()?;
+    }
+    let store = config.store("bellwether schedules").await?;
+    let ended = match &command {
+        Command::List => list(store.as_ref(), format).await,
+        Command::Show { name } => show::run(store.as_ref(), name, format).await,
+        // Needs no store: answered before this.
+        Command::Next(_) => Ok(()),
+        Command::Add { name, fields } => write::add(store.as_ref(), name, fields, format).await,
+        Command::Edit {
+            name,
+            fields,
+            reset,
+        } => match (reset, fields.is_empty()) {
+            (true, true) => write::reset(store.as_ref(), name, format).await,
+            (true, false) => Err(Failure::usage(
+                "--reset stands alone: the schedule follows its code again, without changes",
+            )),
+            (false, true) => Err(Failure::usage(
+                "nothing to change: name at least one flag; see `bellwether schedules edit --help`",
+            )),
+            (false, false) => write::edit(store.as_ref(), name, fields, format).await,
+        },
+        Command::Pause { name } => act::set_enabled(store.as_ref(), name, false, format).await,
+        Command::Resume { name } => act::set_enabled(store.as_ref(), name, true, format).await,
+        Command::Remove { name } => act::remove(store.as_ref(), name, format).await,
+        Command::Trigger { name, wait } => act::trigger(&store, config, name, *wait, format).await,
+    };
+    store.close().await;
+    ended
+}
+
+async fn list(store: &dyn Store, format: Format) -> Result<()> {
+    output::show_rows_left_out();
+    let schedules = store.schedules().await?;
+    let shown: Vec<Shown<'_>> = schedules.iter().map(Shown::from).collect();
+    let head = [
+        "schedule", "job", "timing", "shards", "queue", "next", "status",
+    ];
+    Ok(output::list(
+        format,
+        &shown,
+        |schedule| schedule.name.to_owned(),
+        &head,
+        |schedule| {
+            vec![
+                schedule.name.to_owned(),
+                schedule.job.to_owned(),
+                timing_in_words(schedule.timing),
+                schedule.shard_total.to_string(),
+                schedule.queue.to_owned(),
+                maybe_instant(schedule.next_at),
+                schedule.status(),
+            ]
+        },
+    )?)
+}
+
+/// A schedule's row as scripts see it.
+#[derive(Serialize)]
+struct Shown<'a> {
+    id: Uuid,
+    name: &'a str,
+    job: &'a str,
+    queue: &'a str,
+    priority: &'static str,
+    timing: &'a Timing,
+    shard_total: u32,
+    #[serde(flatten)]
+    policy: Durations,
+    origin: &'static str,
+    edited_at: Option<DateTime<Utc>>,
+    description: &'a str,
+    version: i64,
+    enabled: bool,
+    ended: bool,
+    fault: Option<&'a str>,
+    next_at: Option<DateTime<Utc>>,
+    cursor: DateTime<Utc>,
+    created_at: DateTime<Utc>,
+}
+
+/// A policy with its durations as they are written on the command line.
+#[derive(Serialize)]
+struct Durations {
+    timeout: String,
+    max_attempts: u32,
+    start_deadline: String,
+    on_lost: &'static str,
+    grace: String,
+}
+
+impl<'a> From<&'a Schedule> for Shown<'a> {
+    fn from(s: &'a Schedule) -> Self {
+        Self {
+            id: s.id,
+            name: &s.name,
+            job: &s.job,
+            queue: &s.queue,
+            priority: s.priority.as_str(),
+            timing: &s.timing,
+            shard_total: s.shard_total,
+            policy: Durations {
+                timeout: duration::show(s.policy.timeout),
+                max_attempts: s.policy.max_attempts,
+                start_deadline: duration::show(s.policy.start_deadline),
+                on_lost: s.policy.on_lost.as_str(),
+                grace: duration::show(s.grace),
+            },
+            origin: s.origin.as_str(),
+            edited_at: s.edited_at,
+            description: &s.description,
+            version: s.version,
+            enabled: s.enabled,
+            ended: s.ended,
+            fault: s.fault.as_deref(),
+            next_at: s.next_at.or_else(|| next_after_cursor(s)),
+            cursor: s.cursor,
+            created_at: s.created_at,
+        }
+    }
+}
+
+/// What the planner will write as soon as it has looked at a schedule that was just changed.
+fn next_after_cursor(s: &Schedule) -> Option<DateTime<Utc>> {
+    if !s.enabled || s.ended || s.fault.is_some() {
+        return None;
+    }
+    s.timing.evaluate().ok()?.next_after(s.cursor)
+}
+
+impl Shown<'_> {
+    fn status(&self) -> String {
+        let status = match (self.fault, self.ended, self.enabled) {
+            (Some(fault), ..) => format!("fault: {fault}"),
+            (None, true, _) => "ended".to_owned(),
+            (None, false, false) => "paused".to_owned(),
+            (None, false, true) => "on".to_owned(),
+        };
+        match self.edited_at {
+            Some(_) if self.origin == "code" => format!("{status}, edited"),
+            _ => status,
+        }
+    }
+}
+
+/// The live schedule of that name.
+async fn find(store: &dyn Store, name: &str) -> Result<FoundSchedule> {
+    let found = store
+        .find_schedules(&[name.to_owned()])
+        .await?
+        .pop()
+        .transpose()?;
+    found.ok_or_else(|| unknown(name))
+}
+
+fn unknown(name: &str) -> Failure {
+    Failure::new(
+        NOT_FOUND,
+        format!(
+            "no schedule is named {:?}; see `bellwether schedules list`",
+            bellwether_schemas::text::clean(name, 100)
+        ),
+    )
+}

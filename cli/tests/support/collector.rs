@@ -1,0 +1,184 @@
+//! A receiver of OTLP over HTTP, as small as a test needs it.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+use std::sync::{Arc, Mutex};
+
+use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
+use opentelemetry_proto::tonic::common::v1::any_value::Value;
+use opentelemetry_proto::tonic::common::v1::{AnyValue, KeyValue};
+pub(crate) use opentelemetry_proto::tonic::trace::v1::span::SpanKind as Kind;
+use prost::Message;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+
+/// A span as it came.
+#[derive(Debug, Clone)]
+pub(crate) struct Span {
+    /// `service.name` of its process.
+    pub(crate) service: String,
+    pub(crate) name: String,
+    pub(crate) kind: Kind,
+    /// Hex digits, as in a `traceparent`.
+    pub(crate) trace: String,
+    pub(crate) id: String,
+    /// Empty at a root.
+    pub(crate) parent: String,
+    /// Ids of the spans it links to.
+    pub(crate) links: Vec<String>,
+    pub(crate) attributes: BTreeMap<String, String>,
+}
+
+#[derive(Debug, Default)]
+struct Received {
+    spans: Vec<Span>,
+    metrics: usize,
+}
+
+/// Takes what comes until it is dropped.
+pub(crate) struct Collector {
+    pub(crate) url: String,
+    received: Arc<Mutex<Received>>,
+    serving: tokio::task::JoinHandle<()>,
+}
+
+impl Collector {
+    pub(crate) async fn start() -> Self {
+        let (listener, url) = listen().await;
+        let received: Arc<Mutex<Received>> = Arc::default();
+        let into = Arc::clone(&received);
+        let serving = tokio::spawn(async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                tokio::spawn(serve(stream, Arc::clone(&into)));
+            }
+        });
+        Self {
+            url,
+            received,
+            serving,
+        }
+    }
+
+    /// An endpoint that takes connections and never answers.
+    pub(crate) async fn black_hole() -> Self {
+        let (listener, url) = listen().await;
+        let serving = tokio::spawn(async move {
+            let mut held = Vec::new();
+            while let Ok((stream, _)) = listener.accept().await {
+                held.push(stream);
+            }
+        });
+        Self {
+            url,
+            received: Arc::default(),
+            serving,
+        }
+    }
+
+    /// An endpoint where nobody listens.
+    pub(crate) async fn refused() -> String {
+        listen().await.1
+    }
+
+    /// The spans of one trace.
+    pub(crate) fn trace(&self, trace: &str) -> Vec<Span> {
+        let received = self.received.lock().unwrap();
+        let of_it = received.spans.iter().filter(|span| span.trace == trace);
+        of_it.cloned().collect()
+    }
+
+    /// How many exports of metrics came.
+    pub(crate) fn metrics(&self) -> usize {
+        self.received.lock().unwrap().metrics
+    }
+}
+
+impl Drop for Collector {
+    fn drop(&mut self) {
+        self.serving.abort();
+    }
+}
+
+async fn listen() -> (TcpListener, String) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    (listener, url)
+}
+
+/// One connection: requests with a body of a given length, each answered with 200.
+async fn serve(mut stream: TcpStream, into: Arc<Mutex<Received>>) {
+    let mut bytes = Vec::new();
+    loop {
+        let head = loop {
+            if let Some(at) = bytes.windows(4).position(|four| four == b"\r\n\r\n") {
+                break at + 4;
+            }
+            if stream.read_buf(&mut bytes).await.unwrap_or(0) == 0 {
+                return;
+            }
+        };
+        let lines = String::from_utf8(bytes[..head].to_vec()).unwrap();
+        let length = lines.lines().find_map(|line| {
+            let (name, value) = line.split_once(':')?;
+            let is_length = name.eq_ignore_ascii_case("content-length");
+            is_length.then(|| value.trim().parse::<usize>().unwrap())
+        });
+        let end = head + length.unwrap_or_else(|| panic!("no length in {lines:?}"));
+        while bytes.len() < end {
+            if stream.read_buf(&mut bytes).await.unwrap_or(0) == 0 {
+                return;
+            }
+        }
+        take(&lines, &bytes[head..end], &mut into.lock().unwrap());
+        bytes.drain(..end);
+        let answer =
+            b"HTTP/1.1 200 OK\r\ncontent-type: application/x-protobuf\r\ncontent-length: 0\r\n\r\n";
+        if stream.write_all(answer).await.is_err() {
+            return;
+        }
+    }
+}
+
+fn take(head: &str, body: &[u8], received: &mut Received) {
+    if head.starts_with("POST /v1/metrics ") {
+        received.metrics += 1;
+        return;
+    }
+    assert!(head.starts_with("POST /v1/traces "), "{head}");
+    let request = ExportTraceServiceRequest::decode(body).unwrap();
+    for of_process in request.resource_spans {
+        let resource = of_process.resource.unwrap_or_default();
+        let service = words(&resource.attributes)
+            .remove("service.name")
+            .unwrap_or_default();
+        let spans = of_process.scope_spans.into_iter().flat_map(|one| one.spans);
+        received.spans.extend(spans.map(|span| Span {
+            service: service.clone(),
+            kind: span.kind(),
+            trace: hex(&span.trace_id),
+            id: hex(&span.span_id),
+            parent: hex(&span.parent_span_id),
+            links: span.links.iter().map(|link| hex(&link.span_id)).collect(),
+            attributes: words(&span.attributes),
+            name: span.name,
+        }));
+    }
+}
+
+fn words(attributes: &[KeyValue]) -> BTreeMap<String, String> {
+    let word = |value: &Option<AnyValue>| match value.as_ref().and_then(|v| v.value.as_ref()) {
+        Some(Value::StringValue(text)) => text.clone(),
+        Some(Value::IntValue(number)) => number.to_string(),
+        other => format!("{other:?}"),
+    };
+    let all = attributes.iter();
+    all.map(|one| (one.key.clone(), word(&one.value))).collect()
+}
+
+fn hex(bytes: &[u8]) -> String {
+    let mut digits = String::new();
+    for byte in bytes {
+        write!(digits, "{byte:02x}").unwrap();
+    }
+    digits
+}

@@ -1,3 +1,0 @@
-INSERT INTO dead_letter (job, key, queue, reason, detail, payload, recorded_at)
-VALUES ($1, $2, $3, $4, $5, $6, clock_timestamp())
-ON CONFLICT (job, key) DO NOTHING

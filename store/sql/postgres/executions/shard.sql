@@ -1,0 +1,2 @@
+-- $1 execution
+SELECT shard_index FROM execution WHERE id = $1

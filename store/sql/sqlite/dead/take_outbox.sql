@@ -1,0 +1,2 @@
+-- ?1 outbox row
+DELETE FROM outbox WHERE id = ?1 RETURNING execution_id, dispatch_no

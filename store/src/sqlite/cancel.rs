@@ -1,0 +1,44 @@
+//! Requests to cancel.
+
+use bellwether_schemas::state::State;
+use sqlx::SqliteConnection;
+use uuid::Uuid;
+
+use super::clock::Millis;
+use super::errors::Fault;
+use super::row::Columns;
+use crate::executions::CancelRequested;
+
+/// Requests that one execution stops.
+pub(super) async fn request(
+    conn: &mut SqliteConnection,
+    now: Millis,
+    id: Uuid,
+) -> Result<CancelRequested, Fault> {
+    let row = sqlx::query(sql!("cancel/facts"))
+        .bind(id)
+        .fetch_optional(&mut *conn)
+        .await?;
+    let Some(row) = row else {
+        return Ok(CancelRequested::NotFound);
+    };
+    let state: State = row.word("state")?;
+    if state.is_terminal() {
+        return Ok(CancelRequested::Ended(state));
+    }
+    let ends = state != State::Running;
+    sqlx::query(sql!("cancel/request"))
+        .bind(id)
+        .bind(now)
+        .bind(ends)
+        .execute(conn)
+        .await?;
+    Ok(if ends {
+        CancelRequested::Cancelled
+    } else {
+        CancelRequested::Requested {
+            state,
+            told: row.value("told")?,
+        }
+    })
+}

@@ -1,0 +1,569 @@
+//! Edits of schedules: what fires, what is recorded, and who is told that it was too late.
+
+use bellwether_schemas::ids;
+use bellwether_schemas::state::{NonFireReason, Priority};
+use bellwether_store::definition::Definition;
+use bellwether_store::edit::{self, Edited};
+use bellwether_store::leadership::Term;
+use bellwether_store::planning::{MissedRange, PlanStep};
+use bellwether_store::schedules::{
+    Author, Changed, FoundSchedule, NewSchedule, Schedule, ScheduleChange, Settled, Timing,
+};
+use bellwether_store::{ErrorKind, Payload, Store};
+use chrono::{DateTime, Utc};
+
+use crate::fixture::Fixture;
+use crate::planning::plan_one;
+use crate::raw::args;
+use crate::vocabulary::{hours, nothing_planned, secs, step};
+
+pub(crate) fn every(seconds: i64) -> Timing {
+    Timing::Every {
+        period_ms: seconds * 1000,
+        anchor: None,
+    }
+}
+
+fn cron(expr: &str) -> Timing {
+    Timing::Cron {
+        expr: expr.to_owned(),
+        zone: "UTC".to_owned(),
+    }
+}
+
+impl Fixture {
+    /// What an edit reads.
+    pub(crate) async fn found(&self, name: &str) -> FoundSchedule {
+        let mut found = self.find_schedules(&[name.to_owned()]).await.unwrap();
+        assert_eq!(found.len(), 1, "schedules of the name {name}");
+        found.remove(0).unwrap()
+    }
+
+    /// Reason and count of each range without fires, oldest first.
+    pub(crate) async fn ranges(&self) -> Vec<(String, i64)> {
+        let text = "SELECT reason, count FROM non_fire ORDER BY from_at";
+        let rows = self.rows(text, args![]).await;
+        rows.iter()
+            .map(|row| (row.text(0).to_owned(), row.int(1)))
+            .collect()
+    }
+
+    async fn timings(&self) -> i64 {
+        self.count("SELECT count(*) FROM schedule_timing", args![])
+            .await
+    }
+
+    /// Edits the timing of `name`.
+    async fn retime(&self, name: &str, timing: Timing) -> Edited {
+        edit::edit(&**self, name, |new| {
+            new.timing = timing.clone();
+            Ok(())
+        })
+        .await
+        .unwrap()
+    }
+}
+
+/// Plans all that is due, as a ticker does.
+pub(crate) async fn plan_due(store: &dyn Store, term: &Term) {
+    let due = store.due_schedules(100).await.unwrap();
+    let steps = due.schedules.iter().map(|schedule| {
+        let timing = schedule.timing.evaluate().unwrap();
+        let mut instants: Vec<DateTime<Utc>> = Vec::new();
+        let mut at = schedule.cursor;
+        while let Some(next) = timing.next_after(at).filter(|next| *next <= due.now) {
+            instants.push(next);
+            at = next;
+        }
+        PlanStep {
+            new_next_at: timing.next_after(at),
+            ..step(schedule, &instants)
+        }
+    });
+    let steps: Vec<PlanStep> = steps.collect();
+    assert!(store.plan(term, &steps).await.unwrap().term_ok);
+}
+
+/// Three days of a daily schedule that no ticker planned, then another time of day that has
+/// passed today, and yesterday.
+pub(crate) async fn p08_a_changed_cron_does_not_fire_at_once(ledger: &Fixture) {
+    let new = NewSchedule::new("nightly", cron("0 0 0 * * *"));
+    let old = ledger.schedule_of(&new, hours(3 * 24)).await;
+    let term = ledger.lead().await;
+    let edited = ledger.retime("nightly", cron("*/30 * * * * *")).await;
+    assert_eq!(edited, Edited::Done(2));
+
+    let row = ledger.schedule_row(old.id).await;
+    assert_eq!((row.id, row.version, row.next_at), (old.id, 2, None));
+    assert!(row.edited_at.is_some() && row.code_hash.is_none());
+    let now = ledger.now().await;
+    let patience = chrono::TimeDelta::seconds(20);
+    assert!(row.cursor <= now && row.cursor > now - patience, "{row:?}");
+    let passed = old.timing.evaluate().unwrap();
+    let passed = i64::try_from(passed.count(old.cursor, row.cursor)).unwrap();
+    assert!(passed >= 3, "{passed} midnights");
+    assert_eq!(ledger.ranges().await, [("edited".to_owned(), passed)]);
+
+    let late = step(&old, &[old.cursor + hours(24)]);
+    assert!(nothing_planned(&plan_one(&**ledger, &term, &late).await));
+    let due = ledger.due_schedules(10).await.unwrap();
+    let [again] = &due.schedules[..] else {
+        panic!("{due:?}")
+    };
+    let next = again.timing.evaluate().unwrap().next_after(again.cursor);
+    assert!(next.unwrap() > row.cursor, "nothing of the past");
+    plan_due(&**ledger, &term).await;
+    let since = ledger.count("SELECT count(*) FROM fire", args![]).await;
+    assert!(since <= 1, "{since} fires within seconds");
+    ledger.assert_laws_hold().await;
+}
+
+/// What is due is planned by the ticker while the edit waits: it fires, as it was to.
+pub(crate) async fn an_edit_lets_the_ticker_plan_what_is_due(ledger: &Fixture) {
+    let new = NewSchedule::new("hourly", every(3600));
+    let old = ledger.schedule_of(&new, hours(1) + secs(10)).await;
+    let term = ledger.lead().await;
+    let (edited, ()) = tokio::join!(ledger.retime("hourly", every(7200)), async {
+        plan_one(&**ledger, &term, &step(&old, &[old.cursor + hours(1)])).await;
+    });
+    assert_eq!(edited, Edited::Done(2));
+    assert_eq!(ledger.fires(old.id, 10).await.unwrap().len(), 1);
+    assert_eq!(ledger.ranges().await, []);
+    assert_eq!(ledger.timings().await, 2);
+    let row = ledger.schedule_row(old.id).await;
+    let Timing::Every { anchor, period_ms } = row.timing else {
+        panic!("{row:?}")
+    };
+    assert_eq!((anchor, period_ms), (Some(row.cursor), 7_200_000));
+    ledger.assert_laws_hold().await;
+
+    // The same once more changes nothing.
+    let again = edit::edit(&**ledger, "hourly", |new| {
+        new.timing = every(7200);
+        Ok(())
+    });
+    assert_eq!(again.await.unwrap(), Edited::Unchanged);
+    assert_eq!(ledger.retime("nobody", every(60)).await, Edited::NotFound);
+}
+
+/// What was due before a pause fires, where a ticker is there to plan it.
+pub(crate) async fn a_pause_lets_the_ticker_plan_what_is_due(ledger: &Fixture) {
+    let new = NewSchedule::new("hourly", every(3600));
+    let old = ledger.schedule_of(&new, hours(1) + secs(10)).await;
+    let term = ledger.lead().await;
+    let pause = async |enabled| {
+        edit::set_enabled(&**ledger, "hourly", enabled)
+            .await
+            .unwrap()
+    };
+    let (paused, ()) = tokio::join!(pause(false), async {
+        plan_one(&**ledger, &term, &step(&old, &[old.cursor + hours(1)])).await;
+    });
+    assert_eq!(paused, Edited::Done(2));
+    assert_eq!(ledger.fires(old.id, 10).await.unwrap().len(), 1);
+    assert_eq!(pause(true).await, Edited::Done(3));
+    assert_eq!(ledger.ranges().await, [], "nothing was passed");
+    ledger.assert_laws_hold().await;
+}
+
+pub(crate) async fn p48_a_pause_is_one_range_and_resuming_fires_nothing(ledger: &Fixture) {
+    let schedule = ledger.schedule("tick", 1, secs(20)).await;
+    let term = ledger.lead().await;
+    for _ in 0..3 {
+        ledger.plan_next(&term, &schedule).await;
+    }
+    let before = ledger.schedule_row(schedule.id).await;
+    let pause = async |enabled| edit::set_enabled(&**ledger, "tick", enabled).await.unwrap();
+    assert_eq!(pause(false).await, Edited::Done(2));
+    assert_eq!(pause(false).await, Edited::Unchanged);
+    let paused = ledger.schedule_row(schedule.id).await;
+    assert_eq!(
+        (paused.enabled, paused.version, paused.cursor),
+        (false, 2, before.cursor)
+    );
+    assert_eq!(paused.edited_at, None, "a pause is no edit");
+    assert!(ledger.due_schedules(10).await.unwrap().schedules.is_empty());
+    for read in [&before, &paused] {
+        let late = step(read, &[read.cursor + secs(1)]);
+        assert!(nothing_planned(&plan_one(&**ledger, &term, &late).await));
+    }
+    assert_eq!(ledger.ranges().await, []);
+    ledger.assert_laws_hold().await;
+
+    assert_eq!(pause(true).await, Edited::Done(3));
+    let resumed = ledger.schedule_row(schedule.id).await;
+    assert!(resumed.enabled && resumed.cursor >= before.cursor + secs(17));
+    assert_eq!((resumed.next_at, resumed.ended), (None, false));
+    let instants = (resumed.cursor - before.cursor).num_seconds();
+    assert_eq!(ledger.ranges().await, [("paused".to_owned(), instants)]);
+    assert_eq!(ledger.fires(schedule.id, 10).await.unwrap().len(), 3);
+    assert_eq!(ledger.timings().await, 1, "its timing is what it was");
+    ledger.assert_laws_hold().await;
+
+    // Another pause, with an edit of the timing inside: what each instants is told apart.
+    assert_eq!(pause(false).await, Edited::Done(4));
+    assert_eq!(ledger.retime("tick", every(2)).await, Edited::Done(5));
+    assert_eq!(pause(true).await, Edited::Done(6));
+    assert_eq!(ledger.timings().await, 2);
+    plan_due(&**ledger, &term).await;
+    ledger.assert_laws_hold().await;
+}
+
+/// A ticker that goes on planning while operators edit and pause: no instant is lost or doubled.
+pub(crate) async fn edits_race_a_planner_without_a_gap(ledger: &Fixture) {
+    let schedule = ledger.schedule("tick", 1, secs(5)).await;
+    let term = ledger.lead().await;
+    plan_due(&**ledger, &term).await;
+    let second = ledger.second().await;
+    let (done, stop) = tokio::sync::oneshot::channel::<()>();
+    let planner = tokio::spawn({
+        let (store, term) = (ledger.first(), term.clone());
+        async move {
+            let mut stop = stop;
+            while stop.try_recv().is_err() {
+                plan_due(&*store, &term).await;
+            }
+        }
+    });
+    let mut version = 1;
+    for round in 0..20 {
+        let period = 1 + round % 2;
+        let edited = edit::edit(&*second, "tick", |new| {
+            new.timing = every(period);
+            new.payload = Payload::json(round.to_string());
+            Ok(())
+        });
+        version += 1;
+        assert_eq!(edited.await.unwrap(), Edited::Done(version), "{round}");
+        for enabled in [false, true] {
+            let paused = edit::set_enabled(&*second, "tick", enabled);
+            version += 1;
+            assert_eq!(paused.await.unwrap(), Edited::Done(version), "{round}");
+        }
+    }
+    done.send(()).unwrap();
+    planner.await.unwrap();
+    second.close().await;
+    assert!(ledger.fires(schedule.id, 100).await.unwrap().len() >= 5);
+    ledger.assert_laws_hold().await;
+}
+
+pub(crate) async fn an_edit_of_other_fields_keeps_cursor_and_next_instant(ledger: &Fixture) {
+    let schedule = ledger.schedule("tick", 1, secs(10)).await;
+    let term = ledger.lead().await;
+    ledger.plan_next(&term, &schedule).await;
+    let before = ledger.schedule_row(schedule.id).await;
+    assert!(before.next_at.is_some());
+    let edited = edit::edit(&**ledger, "tick", |new| {
+        "another".clone_into(&mut new.name);
+        "in other words".clone_into(&mut new.description);
+        "elsewhere".clone_into(&mut new.queue);
+        new.priority = Priority::High;
+        new.payload = Payload::json("{\"n\":2}");
+        new.shard_total = 2;
+        new.policy.max_attempts = 9;
+        Ok(())
+    });
+    assert_eq!(edited.await.unwrap(), Edited::Done(2));
+    let row = ledger.schedule_row(schedule.id).await;
+    assert_eq!(row.name, "tick", "a name is for ever");
+    assert_eq!(
+        (row.version, row.cursor, row.next_at, row.ended),
+        (2, before.cursor, before.next_at, false)
+    );
+    assert_eq!((&*row.description, row.shard_total), ("in other words", 2));
+    assert_eq!(row.timing, before.timing);
+    assert_eq!((ledger.timings().await, ledger.ranges().await), (1, vec![]));
+    let queues = ledger.queues().await.unwrap();
+    assert!(queues.contains(&"elsewhere".to_owned()), "{queues:?}");
+
+    let late = step(&before, &[before.cursor + secs(1)]);
+    assert!(
+        nothing_planned(&plan_one(&**ledger, &term, &late).await),
+        "what was read is not what is there"
+    );
+    let shards = ledger.plan_next(&term, &row).await;
+    let view = ledger.view(shards[1]).await;
+    assert_eq!((view.schedule_version, view.max_attempts), (Some(2), 9));
+    assert_eq!((&*view.queue, view.priority), ("elsewhere", Priority::High));
+    let session = ledger.session("worker").await;
+    let claimed = ledger.claim_one(session, shards[1]).await;
+    assert_eq!(claimed.payload.bytes, b"{\"n\":2}");
+    ledger.assert_laws_hold().await;
+}
+
+/// A change that settles `read` up to its clock.
+fn settling(read: &FoundSchedule, timing: Timing) -> ScheduleChange {
+    let mut definition = edit::definition(read);
+    definition.timing = timing;
+    let row = &read.schedule;
+    let passed = read.recorded.evaluate().unwrap();
+    let range = MissedRange {
+        from: passed.next_after(row.cursor).unwrap(),
+        until: passed.last_at_or_before(read.now, row.cursor).unwrap(),
+        count: passed.count(row.cursor, read.now),
+    };
+    ScheduleChange {
+        id: row.id,
+        version: row.version,
+        cursor: row.cursor,
+        definition,
+        enabled: true,
+        author: Some(Author::Operator),
+        settled: Some(Settled {
+            cursor: read.now,
+            skipped: Some((NonFireReason::Edited, range)),
+        }),
+        timing_changed: true,
+    }
+}
+
+pub(crate) async fn a_change_is_made_by_compare_and_set(ledger: &Fixture) {
+    let schedule = ledger.schedule("tick", 1, secs(10)).await;
+    let term = ledger.lead().await;
+    let read = ledger.found("tick").await;
+    let anchored = Timing::Every {
+        period_ms: 2000,
+        anchor: Some(read.now),
+    };
+    let good = settling(&read, anchored);
+    let with = |change: fn(&mut ScheduleChange)| {
+        let mut other = good.clone();
+        change(&mut other);
+        other
+    };
+    let before = ledger.row("SELECT * FROM schedule", args![]).await;
+    for stale in [
+        with(|change| change.version = 2),
+        with(|change| change.cursor -= secs(1)),
+        with(|change| change.id = ids::fresh()),
+        // As if the clock had been set back since it was read.
+        with(|change| change.settled.as_mut().unwrap().cursor += hours(1)),
+    ] {
+        let changed = ledger.change_schedule(&stale).await.unwrap();
+        assert_eq!(changed, Changed::Stale, "{stale:?}");
+    }
+    for refused in [
+        with(|change| change.settled.as_mut().unwrap().cursor -= hours(1)),
+        with(|change| change.settled = None),
+        with(|change| change.definition.timing = every(2)),
+        with(|change| change.definition.shard_total = 0),
+        with(|change| change.definition.timing = cron("never")),
+    ] {
+        let error = ledger.change_schedule(&refused).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
+    }
+    assert_eq!(ledger.row("SELECT * FROM schedule", args![]).await, before);
+    assert_eq!((ledger.timings().await, ledger.ranges().await), (1, vec![]));
+
+    // Of two editors and a planner that read the same, one is in time.
+    let second = ledger.second().await;
+    let late = step(&schedule, &[schedule.cursor + secs(1)]);
+    let (one, other, planned) = tokio::join!(
+        ledger.change_schedule(&good),
+        second.change_schedule(&good),
+        ledger.plan(&term, std::slice::from_ref(&late)),
+    );
+    let won = [one.unwrap(), other.unwrap()]
+        .iter()
+        .filter(|changed| **changed == Changed::Done(2))
+        .count();
+    assert_eq!(won + planned.unwrap().moved.len(), 1);
+    second.close().await;
+    ledger.assert_laws_hold().await;
+
+    ledger.remove_schedule("tick").await.unwrap();
+    let gone = with(|_| ());
+    assert_eq!(ledger.change_schedule(&gone).await.unwrap(), Changed::Stale);
+    ledger.assert_laws_hold().await;
+}
+
+/// Two edits at one instant of the clock: the first was valid for nothing.
+pub(crate) async fn two_edits_in_one_millisecond_are_two_versions(ledger: &Fixture) {
+    ledger.schedule("tick", 1, secs(10)).await;
+    let term = ledger.lead().await;
+    let read = ledger.found("tick").await;
+    let at_once = |period_ms| Timing::Every {
+        period_ms,
+        anchor: Some(read.now),
+    };
+    let first = settling(&read, at_once(3000));
+    assert_eq!(
+        ledger.change_schedule(&first).await.unwrap(),
+        Changed::Done(2)
+    );
+    let second = ScheduleChange {
+        version: 2,
+        cursor: read.now,
+        settled: Some(Settled {
+            cursor: read.now,
+            skipped: None,
+        }),
+        ..settling(&read, at_once(1000))
+    };
+    assert_eq!(
+        ledger.change_schedule(&second).await.unwrap(),
+        Changed::Done(3)
+    );
+    assert_eq!(ledger.found("tick").await.recorded, at_once(1000));
+    plan_due(&**ledger, &term).await;
+    ledger.assert_laws_hold().await;
+}
+
+/// A hand spoils the expression; the ticker takes it out of planning; an edit brings it back.
+pub(crate) async fn an_edit_mends_a_faulted_schedule(ledger: &Fixture) {
+    let new = NewSchedule::new("nightly", cron("0 0 0 * * *"));
+    let old = ledger.schedule_of(&new, hours(2 * 24)).await;
+    let term = ledger.lead().await;
+    ledger
+        .sql("UPDATE schedule SET expr = 'never'", args![])
+        .await;
+    let fault = PlanStep {
+        new_next_at: None,
+        fault: Some("it cannot be read".to_owned()),
+        ..step(&ledger.schedule_row(old.id).await, &[])
+    };
+    assert_eq!(plan_one(&**ledger, &term, &fault).await.moved, [old.id]);
+    // It can be paused as it is.
+    for (enabled, version) in [(false, 2), (true, 3)] {
+        let paused = edit::set_enabled(&**ledger, "nightly", enabled).await;
+        assert_eq!(paused.unwrap(), Edited::Done(version));
+    }
+    let ranges = ledger.ranges().await;
+    assert!(matches!(&ranges[..], [(reason, 2..)] if reason == "paused"));
+    let described = edit::edit(&**ledger, "nightly", |new| {
+        "still broken".clone_into(&mut new.description);
+        Ok(())
+    });
+    assert_eq!(described.await.unwrap_err().kind(), ErrorKind::Invalid);
+
+    let mended = ledger.retime("nightly", cron("0 0 0 * * *")).await;
+    assert_eq!(mended, Edited::Done(4));
+    let row = ledger.schedule_row(old.id).await;
+    assert_eq!(
+        (row.fault, row.ended, row.timing),
+        (None, false, new.timing)
+    );
+    assert_eq!(ledger.due_schedules(10).await.unwrap().schedules.len(), 1);
+    plan_due(&**ledger, &term).await;
+    ledger.assert_laws_hold().await;
+}
+
+pub(crate) async fn a_single_instant_can_be_set_again(ledger: &Fixture) {
+    let at = ledger.ago(secs(5)).await;
+    let once = ledger
+        .schedule_of(&NewSchedule::new("once", Timing::At { at }), secs(10))
+        .await;
+    let term = ledger.lead().await;
+    plan_due(&**ledger, &term).await;
+    assert!(ledger.schedule_row(once.id).await.ended);
+    let described = edit::edit(&**ledger, "once", |new| {
+        "it is over".clone_into(&mut new.description);
+        Ok(())
+    });
+    assert_eq!(described.await.unwrap(), Edited::Done(2));
+    assert!(ledger.schedule_row(once.id).await.ended, "and stays over");
+
+    for (at, version) in [
+        (ledger.now().await + hours(1), 3),
+        (ledger.ago(secs(1)).await, 4),
+    ] {
+        let again = ledger.retime("once", Timing::At { at }).await;
+        assert_eq!(again, Edited::Done(version));
+        let row = ledger.schedule_row(once.id).await;
+        assert_eq!((row.ended, row.next_at), (false, None));
+        plan_due(&**ledger, &term).await;
+        let row = ledger.schedule_row(once.id).await;
+        assert_eq!(row.ended, version == 4, "what has passed does not fire");
+    }
+    assert_eq!(ledger.fires(once.id, 10).await.unwrap().len(), 1);
+    ledger.assert_laws_hold().await;
+}
+
+/// As a build registered it that kept no history of timings, after the migration.
+pub(crate) async fn a_first_edit_records_what_the_timing_was(ledger: &Fixture) {
+    let schedule = ledger.schedule("tick", 1, secs(20)).await;
+    ledger.sql("DELETE FROM schedule_timing", args![]).await;
+    let term = ledger.lead().await;
+    ledger.plan_next(&term, &schedule).await;
+    let read = ledger.found("tick").await;
+    assert_eq!(read.recorded, schedule.timing);
+    let slower = Timing::Every {
+        period_ms: 7000,
+        anchor: Some(read.now),
+    };
+    let change = settling(&read, slower);
+    for (read, expected) in [
+        (with_version(&change, 7), Changed::Stale),
+        (change, Changed::Done(2)),
+    ] {
+        let changed = ledger.change_schedule(&read).await.unwrap();
+        assert_eq!(changed, expected);
+        let timings = if changed == Changed::Stale { 0 } else { 2 };
+        assert_eq!(ledger.timings().await, timings);
+    }
+    ledger.assert_laws_hold().await;
+}
+
+fn with_version(change: &ScheduleChange, version: i64) -> ScheduleChange {
+    ScheduleChange {
+        version,
+        ..change.clone()
+    }
+}
+
+/// The audit judges an instant by the timing of its time.
+pub(crate) async fn law_02_each_instant_by_the_timing_of_its_time(ledger: &Fixture) {
+    let schedule: Schedule = ledger.schedule("tick", 1, secs(20)).await;
+    let term = ledger.lead().await;
+    for _ in 0..3 {
+        ledger.plan_next(&term, &schedule).await;
+    }
+    let read = ledger.found("tick").await;
+    let yearly = Timing::Every {
+        period_ms: 365 * 24 * 3_600_000,
+        anchor: Some(read.now),
+    };
+    let changed = ledger.change_schedule(&settling(&read, yearly)).await;
+    assert_eq!(changed.unwrap(), Changed::Done(2));
+    let ranges = ledger.ranges().await;
+    assert!(matches!(&ranges[..], [(reason, 16..)] if reason == "edited"));
+    ledger.assert_laws_hold().await;
+
+    // Had the edit been a few seconds earlier, the range would reach over it.
+    let earlier = ledger.ago(secs(5)).await;
+    ledger
+        .sql(
+            "UPDATE schedule_timing SET valid_from = $1 WHERE version = 2",
+            args![earlier],
+        )
+        .await;
+    let reports = ledger.audit().await.unwrap();
+    let two = reports.iter().find(|report| report.law == 2).unwrap();
+    assert!(
+        two.examples
+            .iter()
+            .any(|found| found.contains("reaches over")),
+        "{two:?}"
+    );
+}
+
+/// A definition of code has no anchor: the interval keeps its own while the period stays.
+pub(crate) async fn an_interval_keeps_its_anchor_while_its_period_stays(ledger: &Fixture) {
+    let schedule = ledger
+        .schedule_of(&NewSchedule::new("hourly", every(3600)), secs(600))
+        .await;
+    let mut same = NewSchedule::new("hourly", every(3600));
+    same.policy.max_attempts = 2;
+    let body = Definition::of(&same).unwrap().body;
+    let edited = edit::edit(&**ledger, "hourly", |new| {
+        *new = Definition::schedule("hourly", &body)?;
+        Ok(())
+    });
+    assert_eq!(edited.await.unwrap(), Edited::Done(2));
+    let row = ledger.schedule_row(schedule.id).await;
+    assert_eq!((row.timing, row.cursor), (schedule.timing, schedule.cursor));
+    assert_eq!((row.policy.max_attempts, row.origin), (2, schedule.origin));
+    assert_eq!(ledger.timings().await, 1);
+    ledger.assert_laws_hold().await;
+}
