@@ -6,7 +6,7 @@ use std::time::Duration;
 use bellwether_client::{NewExecution, Payload};
 use bellwether_schemas::header;
 use bellwether_schemas::limits::ERROR_TEXT_MAX;
-use bellwether_schemas::state::{Reason, State};
+use bellwether_schemas::state::{Priority, Reason, State};
 use bellwether_store::inspect::ExecutionView;
 use bellwether_worker::{BoxError, Job, Lease};
 use serde::{Deserialize, Serialize};
@@ -20,6 +20,7 @@ on_both_stores!(
     p21_a_poison_message_is_bounded_and_the_others_run,
     p22_whatever_a_handler_panics_with_its_attempt_fails_and_the_worker_goes_on,
     an_error_of_five_megabytes_with_a_nul_is_told_in_short,
+    forged_and_broken_messages_touch_no_row_that_they_name,
 );
 
 const DEEP: usize = 10_000;
@@ -314,5 +315,68 @@ async fn p15_a_handler_that_blocks_its_thread_for_three_leases_keeps_its_work() 
     assert_eq!((stats.sessions_lost, stats.fenced), (0, 0), "{stats:#?}");
     stop.cancel();
     thread.join().unwrap().unwrap();
+    cluster.audit().await;
+}
+
+/// A client that may publish anything, anywhere: what it says about an execution is not believed,
+/// and what else waits is run.
+async fn forged_and_broken_messages_touch_no_row_that_they_name(cluster: Cluster) {
+    let ledger = cluster.ledger.ledger().await.unwrap().id.to_string();
+    // Nobody serves its queue: only a forged message could make it run.
+    let mut named = NewExecution::new("text", json(r#""named""#));
+    "elsewhere".clone_into(&mut named.queue);
+    let named = cluster.client.enqueue(&named).await.unwrap().execution_id();
+    let id = named.to_string();
+    let worker = run(cluster.worker().register(text_only().max_attempts(1)));
+
+    let js = async_nats::jetstream::new(cluster.nats.clone());
+    let publish = async |subject: String, headers: &[(&'static str, &str)], body: &'static [u8]| {
+        let mut map = async_nats::HeaderMap::new();
+        for (name, value) in headers {
+            map.insert(*name, *value);
+        }
+        let publish = js.publish_with_headers(subject, map, body.into());
+        publish.await.unwrap().await.unwrap();
+    };
+    let (of_ledger, of_id) = ((header::LEDGER_ID, &*ledger), (header::EXECUTION_ID, &*id));
+    let work = || cluster.subjects.work("default", Priority::Normal);
+    publish(work(), &[], b"").await;
+    publish(work(), &[], b"\xc1garbage").await;
+    publish(work(), &[(header::LEDGER_ID, "no id"), of_id], b"{}").await;
+    publish(work(), &[of_ledger], b"{}").await;
+    publish(work(), &[of_ledger, (header::EXECUTION_ID, "no id")], b"{}").await;
+    let no_number = (header::DISPATCH_NO, "-1");
+    publish(work(), &[of_ledger, of_id, no_number], b"{}").await;
+    let other_number = (header::DISPATCH_NO, "77");
+    publish(
+        work(),
+        &[of_ledger, of_id, other_number],
+        b"\xdd\xff\xff\xff\xff",
+    )
+    .await;
+    // A dispatch on the submit subject is a message like any other.
+    let forged = [of_ledger, of_id, other_number, (header::KEY, "forged")];
+    let submit = cluster.subjects.submit("default", "text");
+    publish(submit, &forged, br#""forged""#).await;
+
+    cluster.until_count(State::Succeeded, 1).await;
+    let forged = cluster.ledger.execution_of_key("text", "forged").await;
+    assert_ne!(forged.unwrap().unwrap(), named);
+    let sound = enqueue(&cluster, "text", json(r#""sound""#), 1).await;
+    cluster.until_state(sound, State::Succeeded).await;
+    worker
+        .until("what names no ledger is left alone", |stats| {
+            stats.foreign >= 3
+        })
+        .await;
+    let row = cluster.execution(named).await;
+    assert_eq!(
+        (row.state, row.generation, row.attempt),
+        (State::Pending, 0, 0),
+        "{row:#?}"
+    );
+    let counts: Vec<_> = cluster.counts().await.into_iter().collect();
+    assert_eq!(counts, [(State::Pending, 1), (State::Succeeded, 2)]);
+    worker.stop().await;
     cluster.audit().await;
 }

@@ -6,7 +6,7 @@ use bellwether_schemas::state::State;
 use bellwether_store::inspect::FireView;
 use bellwether_store::schedules::{FoundSchedule, KnownDefinition, Origin};
 use bellwether_store::{Store, edit};
-use chrono::{DateTime, Utc};
+use chrono::{DateTime, TimeDelta, Utc};
 use serde::Serialize;
 
 use super::fields::in_words;
@@ -137,10 +137,19 @@ fn print(story: &Story<'_>, found: &FoundSchedule) -> std::io::Result<()> {
             one.fire.id.to_string(),
             one.fire.trigger.to_string(),
             instant(one.fire.scheduled_at),
+            late(one.fire.planned_at - one.fire.scheduled_at),
             states.collect::<Vec<_>>().join(", "),
         ]
     });
-    output::table(&["fire", "trigger", "due", "executions"], rows.collect())?;
+    output::table(
+        &["fire", "trigger", "due", "planned", "executions"],
+        rows.collect(),
+    )?;
     output::line("\nnext instants")?;
     print_next(&story.next)
+}
+
+/// How long after its instant a fire was planned: the precision of this installation.
+fn late(by: TimeDelta) -> String {
+    format!("+{} ms", by.num_milliseconds())
 }
