@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use bellwether_schemas::ids;
+use bellwether_schemas::state::State;
 use bellwether_store::executions::{CancelRequested, Retried};
 use tokio::time::Instant;
 use uuid::Uuid;
@@ -40,10 +41,24 @@ impl Client {
     /// # Errors
     ///
     /// The ledger fails, also when asked three times. Of many, all that others do not hold locked
-    /// have their requests all the same.
+    /// ([`CancelRequested::Locked`]) have their requests all the same.
     pub async fn cancel_all(&self, execution_ids: &[Uuid]) -> Result<Vec<CancelRequested>> {
         let store = self.store("cancel")?;
-        again(async || store.request_cancel(execution_ids).await).await
+        let mut asked = 0;
+        let answers = again(async || {
+            asked += 1;
+            store.request_cancel(execution_ids).await
+        });
+        let mut answers = answers.await?;
+        if asked > 1 {
+            // Most likely by the request whose reply was lost.
+            for answer in &mut answers {
+                if *answer == CancelRequested::Ended(State::Cancelled) {
+                    *answer = CancelRequested::Cancelled;
+                }
+            }
+        }
+        Ok(answers)
     }
 
     /// Repeats an execution that has ended without success; returns the new execution. It is the

@@ -232,7 +232,9 @@ impl Strays {
     async fn walk(&mut self, look: &mut Look) -> Result<(), Error> {
         for _ in 0..WALK_MAX {
             let Some(message) = look.next(EVERYTHING, self.place.sequence.max(1)).await? else {
-                self.place.sequence = 1;
+                if look.left > 0 {
+                    self.place.sequence = 1;
+                }
                 break;
             };
             self.place.sequence = message.sequence + 1;

@@ -109,6 +109,8 @@ fn without_passwords(rest: &str) -> String {
             Some((name, _)) if name.to_ascii_lowercase().contains("password") => {
                 format!("{name}=***")
             }
+            // Words of another dialect: `host=db user=me password=…`.
+            Some((_, value)) if value.to_ascii_lowercase().contains("password") => "***".to_owned(),
             _ => pair.to_owned(),
         })
         .collect();
@@ -214,5 +216,7 @@ mod tests {
         ] {
             assert_eq!(masked(url), shown);
         }
+        let libpq = masked("host=db user=me password=secret");
+        assert!(!libpq.contains("secret"), "{libpq}");
     }
 }

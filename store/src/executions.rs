@@ -367,6 +367,8 @@ pub enum CancelRequested {
     },
     /// It had ended before.
     Ended(State),
+    /// Of several: others hold its row locked for too long; nothing was requested.
+    Locked,
     /// No such execution.
     NotFound,
 }

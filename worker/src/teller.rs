@@ -205,13 +205,11 @@ impl Teller {
             .ledger
             .claim_state(finished.execution_id, finished.claim_id);
         match bounded(CALL_MAX, asked).await? {
-            ClaimState::Ended(State::Unknown) | ClaimState::Fenced(State::Unknown) => {
+            // Of an execution that is another's by now it is refused, kept and counted.
+            ClaimState::Ended(State::Unknown) | ClaimState::Fenced(_) => {
                 self.send_one(finished, &finished.commit()).await
             }
-            ClaimState::Running
-            | ClaimState::Ended(_)
-            | ClaimState::Fenced(_)
-            | ClaimState::Gone => Ok(()),
+            ClaimState::Running | ClaimState::Ended(_) | ClaimState::Gone => Ok(()),
         }
     }
 

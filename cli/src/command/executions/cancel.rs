@@ -145,6 +145,13 @@ async fn at_once(store: &dyn Store, id: Uuid, answer: CancelRequested) -> Done<R
                 format!("execution {id} had ended before: it is {state}"),
             )),
         ),
+        CancelRequested::Locked => (
+            row("locked", None, None),
+            Err(Failure::new(
+                UNREACHABLE,
+                format!("execution {id} is held by another transaction; ask again"),
+            )),
+        ),
         CancelRequested::NotFound => (row("not_found", None, None), Err(not_found(id))),
     };
     Done { row, id, result }

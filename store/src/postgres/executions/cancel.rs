@@ -9,15 +9,15 @@ use uuid::Uuid;
 
 use crate::executions::CancelRequested;
 use crate::postgres::{PgStore, call, row, sql};
-use crate::{Error, ErrorKind, Result};
+use crate::{ErrorKind, Result};
 
 const OP: &str = "request that executions stop";
 /// Locked rows that a batch waits for one by one; each takes the whole `lock_timeout`.
 const LOCKED_MAX: u32 = 3;
 
 impl PgStore {
-    /// A batch that meets a locked row is asked row by row; the error of the locked one is
-    /// returned when all others have their requests. Where somebody holds many, it ends early.
+    /// A batch that meets a locked row is asked row by row, so that all others have their
+    /// requests. Where somebody holds many, the rest is not waited for.
     pub(super) async fn cancel_batch(&self, ids: &[Uuid]) -> Result<Vec<CancelRequested>> {
         if ids.is_empty() {
             return Ok(Vec::new());
@@ -31,25 +31,23 @@ impl PgStore {
         }
         tracing::warn!(%error, "a batch of requests to cancel failed, asking one by one");
         let mut answers = Vec::with_capacity(ids.len());
-        let (mut locked, mut left) = (None, LOCKED_MAX);
+        let mut patience = LOCKED_MAX;
         for &id in ids {
+            if patience == 0 {
+                answers.push(CancelRequested::Locked);
+                continue;
+            }
             match self.cancel_once(&[id]).await {
                 Ok(answer) => answers.extend(answer),
                 Err(error) if error.kind() == ErrorKind::Conflict => {
-                    locked = Some(Error::new(
-                        OP,
-                        ErrorKind::Conflict,
-                        format!("others hold execution {id}: {error}"),
-                    ));
-                    left -= 1;
-                    if left == 0 {
-                        break;
-                    }
+                    tracing::warn!(%error, %id, "others hold an execution locked");
+                    answers.push(CancelRequested::Locked);
+                    patience -= 1;
                 }
                 Err(error) => return Err(error),
             }
         }
-        locked.map_or(Ok(answers), Err)
+        Ok(answers)
     }
 
     async fn cancel_once(&self, ids: &[Uuid]) -> Result<Vec<CancelRequested>> {
