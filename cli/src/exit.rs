@@ -174,7 +174,7 @@ impl From<bellwether_worker::Error> for Failure {
         use bellwether_worker::Error;
         let code = match error {
             Error::Ledger(error) => return error.into(),
-            Error::Broken | Error::System { .. } => FAILED,
+            Error::Broken | Error::Leaked { .. } | Error::System { .. } => FAILED,
             // What was configured or built.
             _ => USAGE,
         };

@@ -4,7 +4,7 @@
 //! |---|---|
 //! | everything on this machine | `bellwether dev` |
 //! | one role | `bellwether migrate`, `ticker`, `relay`, `worker` |
-//! | a look at the ledger | `bellwether schedules`, `executions`, `queues`, `workers`, `audit` |
+//! | a look at the ledger | `bellwether schedules`, `executions`, `queues`, `workers`, `partitions`, `audit` |
 //! | a one-shot | `bellwether submit` |
 //! | something against trouble | `bellwether executions`, `dead` |
 
@@ -67,7 +67,7 @@ enum Command {
     Dev(dev::Command),
     /// Creates or upgrades the database schema, the streams and their consumers
     Migrate(role::migrate::Command),
-    /// Runs a ticker: one leads and plans, all sweep
+    /// Runs a ticker: one leads each partition and plans it, all sweep
     Ticker(role::ticker::Command),
     /// Runs a relay: publishes the outbox to JetStream
     Relay(role::relay::Command),
@@ -78,7 +78,7 @@ enum Command {
     Schedules(command::schedules::Command),
     /// Submits a one-shot job, now or for later; can wait for its end
     Submit(command::submit::Command),
-    /// Lists, shows, follows, cancels and retries executions
+    /// Lists, shows, follows, cancels, resolves and retries executions
     #[command(alias = "execution", subcommand)]
     Executions(command::executions::Command),
     /// Lists, shows, replays and discards what can never run as it is
@@ -90,6 +90,9 @@ enum Command {
     /// Lists worker sessions
     #[command(alias = "worker-sessions", subcommand)]
     Workers(command::workers::Command),
+    /// Shows how schedules are divided among tickers; raises the number of partitions
+    #[command(alias = "partition", subcommand)]
+    Partitions(command::partitions::Command),
     /// Checks the laws on the live ledger; exit code 1 if one is broken
     Audit,
     /// Shows the configuration and where it came from, prints a sample file
@@ -173,16 +176,15 @@ async fn run(cli: Cli) -> Result<()> {
             role::run("bellwether-ticker", &config, role::ticker::run(&config)).await
         }
         Command::Relay(command) => {
-            let config = settings.resolve_silently()?;
-            role::run(
-                "bellwether-relay",
-                &config,
-                role::relay::run(&config, &command),
-            )
-            .await
+            let config = settings.with(&command.flags).resolve_silently()?;
+            role::run("bellwether-relay", &config, role::relay::run(&config)).await
         }
         Command::Worker(command) => {
             command.has_handlers()?;
+            if command.print_config {
+                let config = settings.with(&command.flags).resolve()?;
+                return role::worker::print_config(&config, output.without_ids()?);
+            }
             let config = settings.with(&command.flags).resolve_silently()?;
             role::run("bellwether-worker", &config, role::worker::run(&config)).await
         }
@@ -219,6 +221,9 @@ async fn run(cli: Cli) -> Result<()> {
         }
         Command::Workers(command) => {
             command::workers::run(&settings.resolve()?, &command, output).await
+        }
+        Command::Partitions(command) => {
+            command::partitions::run(&settings.resolve()?, &command, output).await
         }
         Command::Audit => command::audit::run(&settings.resolve()?, output.without_ids()?).await,
     }

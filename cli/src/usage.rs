@@ -30,7 +30,11 @@ pub(crate) fn answer(error: &clap::Error, root: &clap::Command) -> ExitCode {
             let args = std::env::args_os().skip(1);
             let args: Vec<_> = args.map(|arg| arg.to_string_lossy().into_owned()).collect();
             let rendered = without_secrets(error.render().to_string(), &args);
-            let line = line(&rendered, &command_of(root, &args));
+            let mut line = line(&rendered, &command_of(root, &args));
+            if args.starts_with(&["worker".to_owned(), "list".to_owned()]) {
+                // The singular of every other noun is an alias; this one is a role.
+                line.push_str("; for the sessions: `bellwether workers list`");
+            }
             let line = output::printable(&line);
             drop(writeln!(std::io::stderr(), "bellwether: {line}"));
             ExitCode::from(USAGE)

@@ -101,7 +101,7 @@ pub enum Error {
         id: Uuid,
     },
     /// It has not ended, or it succeeded: there is nothing to repeat.
-    #[error("execution {id} is not retried: {}", why_not(*.state))]
+    #[error("execution {id} is not retried: {}", why_not(*.id, *.state))]
     NotRetryable {
         /// The execution.
         id: Uuid,
@@ -193,11 +193,15 @@ pub enum Error {
 }
 
 /// Why an execution in `state` is not retried, and what to do instead.
-fn why_not(state: State) -> String {
+fn why_not(id: Uuid, state: State) -> String {
     match state {
         State::Succeeded => {
             "it succeeded; submit or trigger it anew to run it once more".to_owned()
         }
+        State::Unknown => format!(
+            "it is unknown, and its work may have been done; say first what became of it: \
+             `bellwether executions resolve {id}`"
+        ),
         state => format!("it is {state} and has not ended; cancel it first, or wait for its end"),
     }
 }

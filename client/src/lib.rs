@@ -6,6 +6,9 @@
 //! | [`enqueue_in`] | a row in *your* transaction | with your commit |
 //! | [`Client::submit`] | a message on the submit subject | as the stream, until a worker claims it |
 //!
+//! What is enqueued brings its own [`Policy`]: timeout, attempts, [`RetryPolicy`]; what is submitted
+//! is treated as its job says, in the worker's code.
+//!
 //! A client that only submits needs no database, one that only enqueues needs no broker:
 //! build it with what you have; a call that needs the other half says so.
 
@@ -30,10 +33,12 @@ use bellwether_store::executions::Triggered;
 use bellwether_store::schedules::{Origin, Registered, Removed};
 use uuid::Uuid;
 
+pub use bellwether_schemas::state::{OnLost, Overlap, Priority};
 pub use bellwether_store::Payload;
 pub use bellwether_store::executions::{CancelRequested, Enqueued, NewExecution};
+pub use bellwether_store::idempotency::{Acquired, Keys, Owner, OwnerError};
 pub use bellwether_store::inspect::ShardResult;
-pub use bellwether_store::schedules::{NewSchedule, Policy, Timing};
+pub use bellwether_store::schedules::{MisfirePolicy, NewSchedule, Policy, RetryPolicy, Timing};
 pub use error::{Error, Result};
 pub use submit::{Submission, Submitted};
 pub use transaction::{Transaction, enqueue_in};
@@ -96,6 +101,15 @@ impl Client {
 
     fn store(&self, call: &'static str) -> Result<&Arc<dyn Store>> {
         self.store.as_ref().ok_or(Error::NeedsStore { call })
+    }
+
+    /// Idempotency keys of effects: acquire, execute, mark as completed.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NeedsStore`].
+    pub fn keys(&self) -> Result<Keys> {
+        Ok(Keys::new(Arc::clone(self.store("keys")?)))
     }
 
     /// Enqueues a one-shot. With [`NewExecution::run_at`] it is dispatched when due; with a

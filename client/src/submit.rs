@@ -142,9 +142,19 @@ impl Client {
         let sent = jetstream
             .publish_with_headers(subject.clone(), headers, body)
             .await;
-        let answered = match sent {
-            Ok(confirmed) => confirmed.await,
-            Err(error) => Err(error),
+        let answer = async {
+            match sent {
+                Ok(confirmed) => confirmed.await,
+                Err(error) => Err(error),
+            }
+        };
+        // What the server refuses has no answer: it is told by itself, at once.
+        let answered = tokio::select! {
+            biased;
+            answered = answer => answered,
+            reason = self.refusals.concerning(&subject, begin) => {
+                Err(PublishError::with_source(PublishErrorKind::Other, reason))
+            }
         };
         if let Some(asked) = asked {
             match &answered {

@@ -356,6 +356,7 @@ fn submit_ask(key: &str, stored_at: chrono::DateTime<chrono::Utc>) -> SubmitAsk 
         policy: Policy::default(),
         trace: None,
         stored_at,
+        own_timeout: false,
         has_handler: true,
     }
 }

@@ -30,6 +30,7 @@ pub(crate) async fn start(folder: &Folder, asked: &ChildNats) -> Result<NatsServ
         port: asked.port.or_else(|| folder.last_port()),
         binary: asked.binary.clone(),
         log_file: Some(folder.join("logs").join("nats-server.log")),
+        membership: None,
     };
     let started = match NatsServer::start(&options).await {
         Err(bellwether_sandbox::Error::PortTaken { .. }) if asked.port.is_none() => {

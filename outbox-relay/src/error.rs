@@ -20,6 +20,30 @@ pub enum Error {
     #[error(transparent)]
     Store(#[from] bellwether_store::Error),
 
+    /// A part panicked. The process must restart: what it held in memory is gone, and nothing
+    /// needs it.
+    #[error("the {name} part panicked: {message}; restart the relay")]
+    PartPanicked {
+        /// The part.
+        name: &'static str,
+        /// What the panic said.
+        message: String,
+    },
+
+    /// A part ended although nobody asked it to.
+    #[error("the {name} part ended by itself; restart the relay")]
+    PartEnded {
+        /// The part.
+        name: &'static str,
+    },
+
+    /// A part hangs: it has not come round for two minutes.
+    #[error("the {name} part has not come round for two minutes; restart the relay")]
+    PartStalled {
+        /// The part.
+        name: &'static str,
+    },
+
     /// Other relays kept changing a stream's mark. Passes.
     #[error("the marks of the streams kept changing; other relays are at it")]
     Raced,
@@ -29,7 +53,10 @@ impl Error {
     /// Whether waiting cannot help.
     pub fn is_final(&self) -> bool {
         match self {
-            Self::Options(_) => true,
+            Self::Options(_)
+            | Self::PartPanicked { .. }
+            | Self::PartEnded { .. }
+            | Self::PartStalled { .. } => true,
             Self::Declare(error) => error.is_config(),
             Self::Store(error) => error.kind() == bellwether_store::ErrorKind::Schema,
             Self::Raced => false,

@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 use std::error::Error as _;
 use std::pin::Pin;
+use std::time::Duration;
 
 use async_nats::jetstream::context::{PublishError, PublishErrorKind};
 use async_nats::jetstream::message::PublishMessage;
@@ -12,6 +13,7 @@ use bellwether_store::outbox::Lane;
 use bellwether_telemetry::spans::Open;
 use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt, StreamExt};
+use tokio::time::Instant;
 
 use crate::amnesia::Floor;
 use crate::gate::Pass;
@@ -26,6 +28,27 @@ pub(crate) struct Sent {
     pub(crate) pass: Pass,
     /// What the stream had confirmed when it was sent.
     pub(crate) floor: Floor,
+    pub(crate) age: Age,
+}
+
+/// Time since the row was written, by the ledger's clock up to its lease and this process's since.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Age {
+    waited: Duration,
+    leased: Instant,
+}
+
+impl Age {
+    /// Of a row that had waited so long when it was leased, just now.
+    pub(crate) fn of(waited: Duration) -> Self {
+        let leased = Instant::now();
+        Self { waited, leased }
+    }
+
+    /// In seconds, now.
+    pub(crate) fn as_secs(self) -> f64 {
+        (self.waited + self.leased.elapsed()).as_secs_f64()
+    }
 }
 
 /// What the broker's answer, or its absence, means for a row.

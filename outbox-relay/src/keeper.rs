@@ -21,6 +21,7 @@ use crate::declare::{self, Declared, Mode, StreamIdentity};
 use crate::error::Error;
 use crate::gate::{Gate, Moment, Pass};
 use crate::limiter::Limiter;
+use crate::parts::Part;
 use crate::relay::Options;
 use crate::stats::Counters;
 
@@ -90,8 +91,10 @@ impl Keeper {
     /// Looks after the streams until `stop`, or until only an operator can help.
     pub(crate) async fn run(mut self, stop: CancellationToken) -> Result<(), Error> {
         while !stop.is_cancelled() {
+            self.counters.progress.turned(Part::Keeper);
             match self.turn().await {
                 Ok(()) => {
+                    self.counters.progress.succeeded(Part::Keeper);
                     self.failures = 0;
                     self.errors.reset();
                     let wait = backoff::jittered(self.options.declare_every, fastrand::f64());
@@ -158,6 +161,11 @@ impl Keeper {
                 .await?;
             if looked == Looked::Raced || submit == Looked::Raced {
                 continue;
+            }
+            if queues.len() > self.queues.len()
+                && let Some(doubt) = declare::doubt(queues.len(), &self.options.streams)
+            {
+                tracing::warn!("{doubt}");
             }
             self.queues = queues.into_iter().collect();
             self.last_look = Some((moment, Instant::now()));

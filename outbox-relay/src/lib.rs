@@ -20,7 +20,10 @@
 //! | [`relay`] | options, start and end of the relay |
 //! | `keeper` | declaration, stream marks, new queues, re-dispatch |
 //! | `publisher` | claim, publish, PubAcks |
+//! | `watch` | messages lost one by one, consumers that deliver nothing |
 //! | `strays` | submitted messages of queues that nobody has named |
+//! | `meter` | the consumers' standing, as gauges |
+//! | `parts` | supervision and readiness |
 //! | [`nats`] | a connection with our habits |
 //! | [`wake`] | the signal that shortens the relay's poll |
 //!
@@ -42,19 +45,22 @@ mod gate;
 mod keeper;
 mod limiter;
 mod message;
+mod meter;
 mod migrate;
 pub mod nats;
+mod parts;
 mod publisher;
 pub mod relay;
 mod stats;
 mod strays;
 pub mod wake;
+mod watch;
 
 pub use declare::{Declared, Mode, StreamIdentity, StreamLimits, declare};
 pub use error::Error;
 pub use migrate::migrate;
 pub use nats::{Error as NatsError, connect_nats};
-pub use relay::{Handle, Options, Relay};
+pub use relay::{Handle, NotReady, Options, Relay};
 pub use stats::Stats;
 pub use strays::stray_queues;
 pub use wake::NatsWaker;

@@ -82,6 +82,8 @@ pub(crate) fn message(
     headers.insert(header::EXECUTION_ID, dispatch.execution_id.to_string());
     headers.insert(header::LEDGER_ID, dispatch.ledger_id.to_string());
     headers.insert(header::DISPATCH_NO, dispatch.dispatch_no.to_string());
+    let dispatched_at = row.dispatched_at.timestamp_millis().to_string();
+    headers.insert(header::DISPATCHED_AT, dispatched_at);
     if let Some(trace) = trace {
         // A context that is no header value costs the trace, never the dispatch.
         if let Ok(value) = trace.traceparent.parse::<HeaderValue>() {
@@ -114,6 +116,8 @@ pub(crate) mod tests {
                 queue: "q".to_owned(),
                 priority: Priority::High,
             },
+            waited: std::time::Duration::ZERO,
+            dispatched_at: DateTime::from_timestamp_millis(8_000).unwrap(),
             dispatch: wire::Dispatch {
                 v: 1,
                 kind: wire::KIND_DISPATCH.to_owned(),
@@ -159,6 +163,7 @@ pub(crate) mod tests {
             Some("00000000-0000-0000-0000-000000000001")
         );
         assert_eq!(get(&message, "Bw-Dispatch-No"), Some("4"));
+        assert_eq!(get(&message, "Bw-Dispatched-At"), Some("8000"));
         assert!(get(&message, "traceparent").is_some());
         assert_eq!(get(&message, "tracestate"), None, "left out when empty");
         assert_eq!(wire::decode(&message.body).unwrap(), row.dispatch);

@@ -22,6 +22,9 @@ pub async fn migrate(
 ) -> Result<Declared, Error> {
     let ledger_id = store.ledger().await?.id;
     let queues = store.queues().await?;
+    if let Some(doubt) = declare::doubt(queues.len(), limits) {
+        tracing::warn!("{doubt}");
+    }
     let work_mark = store.stream_mark(&subjects.work_stream()).await?;
     let submit_mark = store.stream_mark(&subjects.submit_stream()).await?;
     let declared = declare::declare(js, ledger_id, subjects, &queues, Mode::Apply, limits).await?;

@@ -20,10 +20,11 @@ use tokio_util::sync::CancellationToken;
 
 use crate::amnesia::Floor;
 use crate::backoff::{self, Lanes};
-use crate::flight::{Answer, Flight, Sent};
+use crate::flight::{Age, Answer, Flight, Sent};
 use crate::gate::{Gate, Pass};
 use crate::limiter::Limiter;
 use crate::message;
+use crate::parts::Part;
 use crate::relay::Options;
 use crate::stats::Counters;
 
@@ -100,6 +101,7 @@ impl Publisher {
     }
 
     async fn turn(&mut self, stop: &CancellationToken) {
+        self.counters.progress.turned(Part::Publisher);
         let landed = self.flight.ready();
         self.land(landed).await;
         let Some(pass) = self.gate.pass() else {
@@ -121,6 +123,7 @@ impl Publisher {
             .await;
         let wait = match claim {
             Ok(rows) => {
+                self.counters.progress.succeeded(Part::Publisher);
                 self.ledger_answers();
                 let full = rows.len() >= self.options.batch as usize;
                 self.empty = if rows.is_empty() {
@@ -178,6 +181,7 @@ impl Publisher {
                         lane: row.lane,
                         pass,
                         floor: self.floor,
+                        age: Age::of(row.waited),
                     };
                     self.flight.launch(&self.js, message, sent, span);
                 }
@@ -210,6 +214,7 @@ impl Publisher {
                         self.counters.unsendable.add(1);
                         let reason = [metrics::reason(DeadReason::Undeliverable.as_str())];
                         metrics::counters().dead_letters.add(1, &reason);
+                        metrics::counters().exhausted.add(1, &reason);
                     }
                 }
                 Err(error) => {
@@ -246,7 +251,13 @@ impl Publisher {
                     returned.push(self.not_taken(&sent));
                     first_error.get_or_insert((sent.lane, "no stream takes it".to_owned()));
                 }
-                Answer::Refused(reason) | Answer::Unknown(reason) => {
+                // Whoever else listens to the subject hides that no stream does: a look tells.
+                Answer::Unknown(reason) => {
+                    self.gate.doubt(&sent.pass);
+                    returned.push(self.not_taken(&sent));
+                    first_error.get_or_insert((sent.lane, reason));
+                }
+                Answer::Refused(reason) => {
                     returned.push(self.not_taken(&sent));
                     first_error.get_or_insert((sent.lane, reason));
                 }
@@ -288,6 +299,9 @@ impl Publisher {
 
     fn taken(&mut self, sent: &Sent) {
         self.counters.published.add(1);
+        metrics::histograms()
+            .outbox_claim_age
+            .record(sent.age.as_secs(), &[]);
         self.lanes.succeeded(&sent.lane);
         self.confirmed.push(sent.id);
         self.publish_errors.reset();

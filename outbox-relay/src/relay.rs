@@ -16,9 +16,12 @@ use crate::declare::StreamLimits;
 use crate::error::Error;
 use crate::gate::Gate;
 use crate::keeper::Keeper;
+use crate::meter::Meter;
+use crate::parts::{Part, Parts, show_ready};
 use crate::publisher::Publisher;
 use crate::stats::{Counters, Stats};
 use crate::strays::{Place, Strays};
+use crate::watch::{Standings, Watch};
 
 /// How a relay behaves.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -45,6 +48,23 @@ pub struct Options {
     pub check_every: Duration,
     /// Executions dispatched again per second after a loss. Default 500.
     pub redispatch_batch: u32,
+    /// Age at which a dispatch that nobody claimed may be called lost, if its lane has gone on
+    /// without it. Default 60 s: far above the time from dispatch to claim of an idle fleet, so
+    /// that a slow hand-over is not answered with a second message. Doubled for each loss in a row.
+    pub lost_after: Duration,
+    /// The longest of these, at least `lost_after`. Default 15 min: whatever keeps losing the
+    /// messages of an execution costs four an hour.
+    pub lost_after_max: Duration,
+    /// Time between two looks for lost dispatches and stuck consumers. Default 60 s; jittered. A
+    /// look asks the broker only about lanes that have overdue dispatches or idle workers.
+    pub lost_every: Duration,
+    /// Dispatches lost in a row, each while a worker with free slots served queue and job, at
+    /// which an execution becomes a dead letter. Default 5: something takes its messages, and
+    /// only a person can find out what.
+    pub unclaimed_max: u32,
+    /// How long a consumer with waiting messages may deliver nothing to workers with free slots
+    /// before it is removed and declared anew. Default 60 s.
+    pub stuck_after: Duration,
     /// Time between two looks for submitted messages of unknown queues. Default 10 s; jittered.
     pub strays_every: Duration,
     /// Age at which such a message becomes a dead letter. Default 10 min: a fleet may be
@@ -67,6 +87,11 @@ impl Default for Options {
             declare_every: Duration::from_secs(1),
             check_every: Duration::from_mins(1),
             redispatch_batch: 500,
+            lost_after: Duration::from_mins(1),
+            lost_after_max: Duration::from_mins(15),
+            lost_every: Duration::from_mins(1),
+            unclaimed_max: 5,
+            stuck_after: Duration::from_mins(1),
             strays_every: Duration::from_secs(10),
             strays_after: Duration::from_mins(10),
             streams: StreamLimits::default(),
@@ -108,6 +133,26 @@ impl Options {
                 "`strays_every` must be more than 0",
             ),
             (
+                !self.lost_after.is_zero(),
+                "`lost_after` must be more than 0",
+            ),
+            (
+                self.lost_after_max >= self.lost_after,
+                "`lost_after_max` must be at least `lost_after`",
+            ),
+            (
+                !self.lost_every.is_zero(),
+                "`lost_every` must be more than 0",
+            ),
+            (
+                self.unclaimed_max >= 1,
+                "`unclaimed_max` must be at least 1",
+            ),
+            (
+                !self.stuck_after.is_zero(),
+                "`stuck_after` must be more than 0",
+            ),
+            (
                 self.redispatch_batch >= 1,
                 "`redispatch_batch` must be at least 1",
             ),
@@ -126,6 +171,9 @@ pub struct Relay {
     keeper: Keeper,
     publisher: Publisher,
     strays: Strays,
+    watch: Watch,
+    meter: Meter,
+    gate: Arc<Gate>,
     counters: Arc<Counters>,
     wake: Arc<Notify>,
 }
@@ -164,12 +212,27 @@ impl Relay {
             counters: Arc::clone(&counters),
             place: Place::default(),
         };
+        let watch = Watch {
+            store: Arc::clone(&store),
+            js: js.clone(),
+            subjects: subjects.clone(),
+            options: options.clone(),
+            gate: Arc::clone(&gate),
+            counters: Arc::clone(&counters),
+            wake: Arc::clone(&wake),
+            standings: Standings::default(),
+        };
+        let meter = Meter {
+            js: js.clone(),
+            subjects: subjects.clone(),
+            gate: Arc::clone(&gate),
+        };
         let publisher = Publisher::new(
             store,
             js,
             subjects.clone(),
             options,
-            gate,
+            Arc::clone(&gate),
             Arc::clone(&counters),
             Arc::clone(&wake),
         );
@@ -179,6 +242,9 @@ impl Relay {
             keeper,
             publisher,
             strays,
+            watch,
+            meter,
+            gate,
             counters,
             wake,
         })
@@ -188,6 +254,7 @@ impl Relay {
     pub fn handle(&self) -> Handle {
         Handle {
             client: self.client.clone(),
+            gate: Arc::clone(&self.gate),
             counters: Arc::clone(&self.counters),
         }
     }
@@ -195,31 +262,59 @@ impl Relay {
     /// Runs until `shutdown`, then waits for the PubAcks on their way and gives the rest back.
     ///
     /// A broker or a database that is away is waited for. Ends by itself, with an error, only
-    /// where an operator must help: streams that differ or belong to another ledger, a schema
-    /// of another version.
+    /// where an operator must help (streams that differ or belong to another ledger, a schema
+    /// of another version), and where a part of it broke or hangs: then the process should end
+    /// and be started again.
     pub async fn run(self, shutdown: CancellationToken) -> Result<(), Error> {
+        let handle = self.handle();
         let Self {
             client,
             subjects,
             keeper,
             publisher,
             strays,
+            watch,
+            meter,
+            counters,
             wake,
             ..
         } = self;
-        // The end of one half ends the others, and the publisher still gives back its rows.
+        // The end of one part ends the others, and the publisher still gives back its rows.
         let stop = shutdown.child_token();
-        let keeping = async {
-            let result = keeper.run(stop.clone()).boxed().await;
-            stop.cancel();
-            result
-        };
-        let publishing = publisher.run(stop.clone()).boxed();
+        let mut parts = Parts::new(counters);
+        parts.spawn(Part::Keeper, keeper.run(stop.clone()));
+        parts.spawn(Part::Publisher, publisher.run(stop.clone()).map(Ok));
+        parts.spawn(Part::Strays, strays.run(stop.clone()).map(Ok));
+        parts.spawn(Part::Watch, watch.run(stop.clone()).map(Ok));
+        parts.spawn(Part::Meter, meter.run(stop.clone()).map(Ok));
+        parts.spawn(Part::Meter, show_ready(handle, stop.clone()).map(Ok));
         let listening = listen(client, subjects, wake, stop.clone());
-        let straying = strays.run(stop.clone()).boxed();
-        let (result, (), (), ()) = tokio::join!(keeping, publishing, listening, straying);
-        result
+        parts.spawn(Part::Listener, listening.map(Ok));
+        parts.run(&stop).await
     }
+}
+
+/// Why a relay is not ready.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum NotReady {
+    /// It has not reached its ledger and the streams yet.
+    #[error("the relay has not reached its ledger and the streams yet")]
+    Starting,
+    /// There is no connection to the broker; the outbox keeps.
+    #[error("there is no connection to the broker")]
+    NoBroker,
+    /// The streams have to be looked at before anything is published.
+    #[error("the streams have not been looked at on this connection")]
+    GateClosed,
+    /// A part has not succeeded for too long, as when the database is away.
+    #[error("the {name} has not succeeded for {} s", age.as_secs())]
+    Stalled {
+        /// The part.
+        name: &'static str,
+        /// For how long.
+        age: Duration,
+    },
 }
 
 /// Turns wake-up messages into wake-ups. They only shorten the poll: without them, or while
@@ -247,10 +342,26 @@ async fn listen(client: Client, subjects: Subjects, wake: Arc<Notify>, stop: Can
 #[derive(Debug, Clone)]
 pub struct Handle {
     client: Client,
+    gate: Arc<Gate>,
     counters: Arc<Counters>,
 }
 
 impl Handle {
+    /// Whether the relay does its part: what is dispatched now is published within a second.
+    ///
+    /// # Errors
+    ///
+    /// [`NotReady`] says what is wrong.
+    pub fn ready(&self) -> Result<(), NotReady> {
+        if self.client.connection_state() != State::Connected {
+            return Err(NotReady::NoBroker);
+        }
+        if let Some(failing) = self.counters.progress.failing() {
+            return Err(failing);
+        }
+        self.gate.pass().map(drop).ok_or(NotReady::GateClosed)
+    }
+
     /// What the relay has done, and whether it has a connection now.
     pub fn stats(&self) -> Stats {
         self.counters

@@ -15,6 +15,7 @@
 //! Servers listen on loopback only, trust everybody who reaches them, and keep their data in a
 //! temporary folder unless told otherwise. They are for one machine and one user. Linux only.
 
+mod cluster;
 mod error;
 mod eventually;
 mod find;
@@ -25,18 +26,21 @@ mod ports;
 mod postgres;
 mod process;
 mod procfs;
+mod proxy;
 pub mod shared;
 mod unprivileged;
 
+pub use cluster::NatsCluster;
 pub use error::Error;
 pub use eventually::eventually;
 pub use find::{MIN_NATS_VERSION, MIN_POSTGRES_VERSION, nats_server_binary, postgres_bin_dir};
 pub use launch::{Launch, TIED_ENV, Tie, parent_gone};
 pub use log::tail;
-pub use nats::{NatsOptions, NatsServer};
+pub use nats::{Membership, NatsOptions, NatsServer};
 pub use ports::free_port;
 pub use postgres::{Postgres, PostgresOptions};
 pub use process::Process;
 pub use procfs::{Identity, Usage, usage};
+pub use proxy::Proxy;
 pub use rustix::process::Signal;
 pub use unprivileged::User;

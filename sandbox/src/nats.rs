@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use rustix::process::Signal;
 use tempfile::TempDir;
-use tokio::io::{AsyncBufReadExt, BufReader};
+use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
@@ -44,6 +44,37 @@ pub struct NatsOptions {
     /// Where to append what the server prints. Default: a file in a temporary folder, the end of
     /// which error messages show.
     pub log_file: Option<PathBuf>,
+    /// The cluster that it is a member of. Default: none; see
+    /// [`NatsCluster`](crate::NatsCluster), which fills this in.
+    pub membership: Option<Membership>,
+}
+
+/// How a server finds the other members of its cluster.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Membership {
+    /// Name of the cluster.
+    pub cluster: String,
+    /// The port on 127.0.0.1 for the other members.
+    pub port: u16,
+    /// Those ports of all members.
+    pub all: Vec<u16>,
+}
+
+impl Membership {
+    /// The part of the server's configuration that says so.
+    fn config(&self) -> String {
+        let routes: Vec<_> = self
+            .all
+            .iter()
+            .map(|port| format!("\"nats://127.0.0.1:{port}\""))
+            .collect();
+        format!(
+            "cluster {{ name: \"{}\", listen: \"127.0.0.1:{}\", routes: [{}] }}\n",
+            self.cluster,
+            self.port,
+            routes.join(", ")
+        )
+    }
 }
 
 /// A nats-server with JetStream on a loopback port. Dropping it kills it; being
@@ -81,8 +112,12 @@ impl NatsServer {
         std::fs::create_dir_all(&store_dir)
             .map_err(Error::io(format!("create {}", store_dir.display())))?;
         let config = home.path().join("nats.conf");
-        std::fs::write(&config, CONFIG)
-            .map_err(Error::io(format!("write {}", config.display())))?;
+        let membership = options.membership.as_ref().map(Membership::config);
+        std::fs::write(
+            &config,
+            format!("{CONFIG}{}", membership.unwrap_or_default()),
+        )
+        .map_err(Error::io(format!("write {}", config.display())))?;
         let mut server = Self {
             binary,
             name: format!("sandbox-{:016x}", ports::random()),
@@ -111,6 +146,11 @@ impl NatsServer {
     /// The port. The same over all restarts.
     pub fn port(&self) -> u16 {
         self.port
+    }
+
+    /// The name that the server calls itself: in the answers of a cluster it names the leaders.
+    pub fn name(&self) -> &str {
+        &self.name
     }
 
     /// JetStream's folder.
@@ -304,4 +344,26 @@ async fn read_info(port: u16) -> Option<serde_json::Value> {
     let mut line = String::new();
     BufReader::new(stream).read_line(&mut line).await.ok()?;
     serde_json::from_str(line.strip_prefix("INFO ")?).ok()
+}
+
+/// Whether the JetStream of a cluster has a leader: only that one answers this request.
+pub(crate) async fn has_leader(port: u16) -> bool {
+    timeout(Duration::from_secs(1), ask_leader(port))
+        .await
+        .is_ok_and(|answer| answer.is_some_and(|line| line.starts_with("MSG ")))
+}
+
+/// The first line that comes back on the request's inbox.
+async fn ask_leader(port: u16) -> Option<String> {
+    const ASK: &str = "CONNECT {\"verbose\":false}\r\nSUB sandbox.leader 1\r\n\
+                       PUB $JS.API.INFO sandbox.leader 0\r\n\r\n";
+    let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).await.ok()?;
+    stream.write_all(ASK.as_bytes()).await.ok()?;
+    let mut lines = BufReader::new(stream).lines();
+    loop {
+        let line = lines.next_line().await.ok()??;
+        if !line.starts_with("INFO ") && !line.starts_with("PING") {
+            return Some(line);
+        }
+    }
 }

@@ -5,7 +5,7 @@
 use std::time::Duration;
 
 use async_nats::jetstream;
-use bellwether_sandbox::{Error, Identity, NatsOptions, NatsServer, eventually};
+use bellwether_sandbox::{Error, Identity, NatsCluster, NatsOptions, NatsServer, eventually};
 
 async fn start() -> NatsServer {
     NatsServer::start(&NatsOptions::default()).await.unwrap()
@@ -172,4 +172,40 @@ async fn a_server_that_cannot_start_shows_the_end_of_its_log() {
     let error = NatsServer::start(&options).await.unwrap_err();
     assert!(matches!(error, Error::Exited { .. }), "{error}");
     assert!(error.to_string().contains("[FTL]"), "{error}");
+}
+
+#[tokio::test]
+async fn a_cluster_keeps_its_streams_when_a_member_is_killed_and_waits_without_a_quorum() {
+    let mut cluster = NatsCluster::start(3).await.unwrap();
+    let client = async_nats::connect(cluster.url().split(',').collect::<Vec<_>>())
+        .await
+        .unwrap();
+    let context = jetstream::new(client);
+    let config = jetstream::stream::Config {
+        name: "KEPT".into(),
+        subjects: vec!["kept.>".into()],
+        num_replicas: 3,
+        ..Default::default()
+    };
+    let mut stream = context.create_stream(config).await.unwrap();
+    let publish = async || {
+        let sent = context.publish("kept.one", "1".into()).await.unwrap();
+        sent.await.is_ok()
+    };
+    assert!(publish().await);
+    let info = stream.info().await.unwrap();
+    let leader = info.cluster.clone().unwrap().leader.unwrap();
+    cluster.named(&leader).unwrap().kill().unwrap();
+    let minute = Duration::from_mins(1);
+    eventually("a new leader", minute, &publish).await.unwrap();
+
+    let second = cluster
+        .members()
+        .iter_mut()
+        .find(|member| member.pid().is_some())
+        .unwrap();
+    second.kill().unwrap();
+    assert!(!publish().await, "one of three is no quorum");
+    cluster.restart_all().await.unwrap();
+    eventually("a quorum", minute, publish).await.unwrap();
 }

@@ -6,6 +6,9 @@ pub const EXECUTION_ID: &str = "Bw-Execution-Id";
 pub const LEDGER_ID: &str = "Bw-Ledger-Id";
 /// Dispatch: the number of this hand-over. Plain text; part of the message id.
 pub const DISPATCH_NO: &str = "Bw-Dispatch-No";
+/// Dispatch: when it was made, by the database's clock, in milliseconds since 1970. For relays:
+/// what stands at the head of a lane says how far the lane has come.
+pub const DISPATCHED_AT: &str = "Bw-Dispatched-At";
 /// Submit: the idempotency key; wins over `Nats-Msg-Id`.
 pub const KEY: &str = "Bw-Key";
 /// Submit: run not before this instant, RFC 3339 with an offset.

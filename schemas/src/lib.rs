@@ -9,6 +9,7 @@
 //! change a byte on the wire.
 
 pub mod address;
+pub mod duration;
 pub mod header;
 pub mod ids;
 pub mod key;

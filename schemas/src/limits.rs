@@ -6,6 +6,9 @@ pub const PAYLOAD_MAX: usize = 256 * 1024;
 /// Largest output of an execution, in bytes (256 KiB). A larger one fails the attempt.
 pub const OUTPUT_MAX: usize = 256 * 1024;
 
+/// Largest checkpoint of an execution, in bytes (64 KiB). A larger one is not saved.
+pub const CHECKPOINT_MAX: usize = 64 * 1024;
+
 /// Longest error text kept, in characters. The rest is cut and marked with `…`.
 pub const ERROR_TEXT_MAX: usize = 1024;
 

@@ -49,18 +49,23 @@ macro_rules! words {
 }
 
 words! {
-    /// Where an execution stands. Terminal states are never left again.
+    /// Where an execution stands. Terminal states are never left again. All transitions, and
+    /// who makes them: `docs/life.md`.
     "state" State {
-        /// Waits for its first claim. Moved on by a claim, a cancel or a start deadline.
-        /// After a crash of anything the row still says so, and a sweep dispatches it again.
+        /// Waits for its first claim. Moved on by a claim, a cancel, a start deadline, or a relay
+        /// whose dispatch can never be claimed. After a crash of anything the row still says so:
+        /// a sweep dispatches it when it is due, a relay again what the broker has lost.
         Pending = "pending",
         /// One worker holds the claim. Moved on by that worker's commit, else by the
-        /// sweep when its session is lost or its deadline has passed.
+        /// sweep when its session is lost or its deadline has passed. A crash of the worker
+        /// leaves the claim, and the sweep finds that.
         Running = "running",
         /// Waits for another attempt from `available_at` on. Moved on like `pending`.
         Retrying = "retrying",
         /// The worker was lost, or its handler did not stop, and the effect must not be
-        /// repeated blindly. Moved on by a late commit of the same claim or by an operator.
+        /// repeated blindly. Moved on by a late commit of the same claim, by a probe or by an
+        /// operator; never by a sweep. A crash of a probe's worker leaves the row to be probed
+        /// again.
         Unknown = "unknown",
         /// Terminal: the handler completed and its result was accepted.
         Succeeded = "succeeded",
@@ -141,12 +146,48 @@ words! {
 words! {
     /// Why instants of a schedule did not fire.
     "non-fire reason" NonFireReason {
-        /// Later than the grace, and another instant fired for them.
+        /// Later than the grace, and the misfire policy did not fire them.
         Misfired = "misfired",
         /// The schedule was paused.
         Paused = "paused",
         /// An edit of the timing took effect before they were planned.
         Edited = "edited",
+        /// The fire before was unfinished and the overlap policy is `skip`.
+        Skipped = "skipped",
+        /// A fire was held already, and the overlap policy holds one at most.
+        Coalesced = "coalesced",
+    }
+}
+
+words! {
+    /// What a schedule does with an instant while a fire of it is unfinished (`unknown` counts as
+    /// unfinished). A manual trigger is not asked.
+    "overlap policy" Overlap {
+        /// It fires. The default.
+        Allow = "allow",
+        /// It does not; recorded as `skipped`.
+        Skip = "skip",
+        /// It fires once the schedule has nothing unfinished. One such fire is held at most;
+        /// later instants are `coalesced`.
+        QueueOne = "queue_one",
+        /// As `queue_one`, and what is unfinished is asked to stop.
+        Replace = "replace",
+    }
+}
+
+words! {
+    /// What became of an `unknown` execution's effect, as a probe or an operator says.
+    "verdict" Verdict {
+        /// The effect happened: `succeeded`.
+        Done = "done",
+        /// It did not, and will not any more: another attempt.
+        NotDone = "not_done",
+        /// It is under way, or cannot be seen now: a probe asks again.
+        InProgress = "in_progress",
+        /// A probe cannot say: an operator decides.
+        CannotTell = "cannot_tell",
+        /// An operator gives it up: `failed`.
+        Abandon = "abandon",
     }
 }
 
@@ -167,6 +208,8 @@ words! {
         UnknownQueue = "unknown_queue",
         /// A dispatch that the broker refuses for its own sake.
         Undeliverable = "undeliverable",
+        /// Dispatched five times (option) and never claimed by a fleet that had free slots.
+        Unclaimed = "unclaimed",
     }
 }
 
@@ -206,7 +249,7 @@ words! {
     "on_lost policy" OnLost {
         /// Another attempt, charged. The default: the effect may be repeated.
         Retry = "retry",
-        /// `unknown` until a late commit or an operator says what became of it.
+        /// `unknown` until a late commit, a probe or an operator says what became of it.
         Unknown = "unknown",
     }
 }

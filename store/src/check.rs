@@ -3,13 +3,19 @@
 use std::time::Duration;
 
 use bellwether_schemas::limits::{
-    DESCRIPTION_MAX, KEY_MAX, OUTPUT_MAX, PAYLOAD_MAX, SHARD_TOTAL_MAX, YEAR_MAX,
+    CHECKPOINT_MAX, DESCRIPTION_MAX, ERROR_TEXT_MAX, KEY_MAX, OUTPUT_MAX, PAYLOAD_MAX,
+    SHARD_TOTAL_MAX, YEAR_MAX,
 };
-use bellwether_schemas::{header, names};
+use bellwether_schemas::state::{Overlap, Verdict};
+use bellwether_schemas::{header, names, text};
+use bellwether_time::MisfirePolicy;
 use chrono::{DateTime, Datelike, Utc};
 
+use crate::checkpoints::Checkpoint;
 use crate::executions::{Commit, NewExecution, Outcome, SubmitAsk};
-use crate::schedules::{NewSchedule, Policy, ScheduleChange, Timing};
+use crate::planning::PlanStep;
+use crate::probes::{ProbeResult, Ruling};
+use crate::schedules::{self, NewSchedule, Policy, RetryPolicy, ScheduleChange, Timing};
 use crate::{Error, ErrorKind, Payload, Result};
 
 /// Shortest timeout or start deadline of a policy.
@@ -17,6 +23,9 @@ pub const POLICY_MIN: Duration = Duration::from_millis(1);
 
 /// Longest duration of a policy: ten years.
 pub const POLICY_MAX: Duration = Duration::from_hours(10 * 366 * 24);
+
+/// Most missed instants that a `catch_up` may fire.
+pub const CATCH_UP_MAX: u32 = 1_000;
 
 /// Most attempts a policy may allow.
 pub const ATTEMPTS_MAX: u32 = 1_000_000;
@@ -65,6 +74,7 @@ pub(crate) fn schedule(new: &NewSchedule) -> Result<()> {
             format!("a grace of {:?} is refused: use less", new.grace),
         ));
     }
+    misfire(OP, new.misfire)?;
     match new.timing {
         Timing::At { at } => instant(OP, at)?,
         Timing::Every { anchor, .. } => anchor.map_or(Ok(()), |at| instant(OP, at))?,
@@ -83,6 +93,23 @@ pub(crate) fn schedule(new: &NewSchedule) -> Result<()> {
             .map_err(|rejected| invalid(OP, rejected))?;
     }
     Ok(())
+}
+
+/// Steps of planning: an overlap policy is asked of one instant at a time.
+pub(crate) fn steps(steps: &[PlanStep]) -> Result<()> {
+    let asked = |step: &&PlanStep| step.overlap != Overlap::Allow;
+    match steps.iter().filter(asked).find(|step| step.fires.len() > 1) {
+        Some(step) => Err(invalid(
+            "plan fires",
+            format!(
+                "{} instants of schedule {} are refused: with overlap {} plan one at a time",
+                step.fires.len(),
+                step.schedule_id,
+                step.overlap.as_str()
+            ),
+        )),
+        None => Ok(()),
+    }
 }
 
 /// A change of a schedule. Where it only pauses or resumes, the definition is the row's own,
@@ -189,7 +216,58 @@ pub(crate) fn commit(commit: &Commit) -> Result<()> {
     }
 }
 
-fn key(op: &'static str, key: &str) -> Result<()> {
+/// A checkpoint.
+pub(crate) fn checkpoint(checkpoint: &Checkpoint) -> Result<()> {
+    let size = checkpoint.bytes.len();
+    if size > CHECKPOINT_MAX {
+        let why = format!("the checkpoint has {size} bytes, at most {CHECKPOINT_MAX} are kept");
+        return Err(invalid("check a checkpoint", why));
+    }
+    Ok(())
+}
+
+/// What a probe says; answers its note, fit for the ledger.
+pub(crate) fn probe_result(result: &ProbeResult) -> Result<String> {
+    if result.verdict == Verdict::Abandon {
+        return Err(invalid(
+            "check a verdict",
+            "only an operator abandons an execution",
+        ));
+    }
+    Ok(text::clean(&result.note, ERROR_TEXT_MAX).into_owned())
+}
+
+/// What an operator says of an unknown execution; answers the reason, fit for the ledger.
+pub(crate) fn ruling(ruling: &Ruling) -> Result<String> {
+    const OP: &str = "check a ruling";
+    if !matches!(
+        ruling.verdict,
+        Verdict::Done | Verdict::NotDone | Verdict::Abandon
+    ) {
+        return Err(invalid(OP, "an operator says done, not_done or abandon"));
+    }
+    let reason = ruling.reason.trim();
+    if reason.is_empty() {
+        return Err(invalid(
+            OP,
+            "the reason is empty: say why, for those who come later",
+        ));
+    }
+    Ok(text::clean(reason, ERROR_TEXT_MAX).into_owned())
+}
+
+/// A result of an effect that an idempotency key stands for.
+pub(crate) fn result(op: &'static str, result: &[u8]) -> Result<()> {
+    let size = result.len();
+    if size > OUTPUT_MAX {
+        let why = format!("the result has {size} bytes, at most {OUTPUT_MAX} are kept");
+        return Err(invalid(op, why));
+    }
+    Ok(())
+}
+
+/// An idempotency key.
+pub(crate) fn key(op: &'static str, key: &str) -> Result<()> {
     if key.is_empty() || key.len() > KEY_MAX || key.contains('\0') {
         return Err(invalid(
             op,
@@ -224,12 +302,44 @@ fn payload(op: &'static str, payload: &Payload) -> Result<()> {
     Ok(())
 }
 
-fn policy(op: &'static str, policy: &Policy) -> Result<()> {
-    let bounded = |time: Duration| (POLICY_MIN..=POLICY_MAX).contains(&time);
+fn bounded(time: Duration) -> bool {
+    (POLICY_MIN..=POLICY_MAX).contains(&time)
+}
+
+fn misfire(op: &'static str, policy: MisfirePolicy) -> Result<()> {
+    let Some((max, window)) = schedules::catch_up(policy) else {
+        return Ok(());
+    };
+    if max == 0 || max > CATCH_UP_MAX {
+        return Err(invalid(
+            op,
+            format!("a catch-up of {max} instants is refused: use 1 to {CATCH_UP_MAX}"),
+        ));
+    }
+    if !bounded(window) {
+        return Err(invalid(
+            op,
+            format!("a catch-up window of {window:?} is refused: use 1 ms to 10 years"),
+        ));
+    }
+    Ok(())
+}
+
+pub(crate) fn policy(op: &'static str, policy: &Policy) -> Result<()> {
     if !bounded(policy.timeout) || !bounded(policy.start_deadline) {
         return Err(invalid(
             op,
             "a timeout or start deadline is refused: use 1 ms to 10 years",
+        ));
+    }
+    let RetryPolicy { first, cap } = policy.retry;
+    if !bounded(first) || !bounded(cap) || cap < first {
+        return Err(invalid(
+            op,
+            format!(
+                "retries after {first:?} up to {cap:?} are refused: use 1 ms to 10 years, the \
+                 first not above the cap"
+            ),
         ));
     }
     if policy.max_attempts == 0 || policy.max_attempts > ATTEMPTS_MAX {

@@ -6,10 +6,11 @@
 
 use std::time::Duration;
 
-use bellwether_schemas::state::{OnLost, Priority};
+use bellwether_schemas::state::{OnLost, Overlap, Priority};
+use bellwether_time::MisfirePolicy;
 use serde::{Deserialize, Serialize};
 
-use crate::schedules::{NewSchedule, Origin, Policy, Timing};
+use crate::schedules::{NewSchedule, Origin, Policy, RetryPolicy, Timing};
 use crate::{Error, ErrorKind, Payload, Result};
 
 /// Hex digits of a hash that are kept.
@@ -42,6 +43,27 @@ struct Body {
     start_deadline_ms: u64,
     on_lost: OnLost,
     grace_ms: u64,
+    /// None = the default, as for all that follow.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    misfire: Option<Misfire>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    overlap: Option<Overlap>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    retry: Option<Retry>,
+}
+
+/// A misfire policy other than `fire_once`.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(tag = "policy", rename_all = "snake_case")]
+enum Misfire {
+    Skip,
+    CatchUp { max: u32, window_ms: u64 },
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+struct Retry {
+    first_ms: u64,
+    cap_ms: u64,
 }
 
 impl Definition {
@@ -68,6 +90,19 @@ impl Definition {
             start_deadline_ms: millis(new.policy.start_deadline),
             on_lost: new.policy.on_lost,
             grace_ms: millis(new.grace),
+            misfire: match new.misfire {
+                MisfirePolicy::FireOnce => None,
+                MisfirePolicy::Skip => Some(Misfire::Skip),
+                MisfirePolicy::CatchUp { max, window } => Some(Misfire::CatchUp {
+                    max,
+                    window_ms: millis(window),
+                }),
+            },
+            overlap: (new.overlap != Overlap::Allow).then_some(new.overlap),
+            retry: (new.policy.retry != RetryPolicy::default()).then(|| Retry {
+                first_ms: millis(new.policy.retry.first),
+                cap_ms: millis(new.policy.retry.cap),
+            }),
         };
         let body = serde_json::to_string(&body).map_err(|error| invalid(error.to_string()))?;
         let mut hash = blake3::hash(body.as_bytes()).to_hex().to_string();
@@ -102,6 +137,21 @@ impl Definition {
             max_attempts: body.max_attempts,
             start_deadline: Duration::from_millis(body.start_deadline_ms),
             on_lost: body.on_lost,
+            retry: body
+                .retry
+                .map_or_else(RetryPolicy::default, |retry| RetryPolicy {
+                    first: Duration::from_millis(retry.first_ms),
+                    cap: Duration::from_millis(retry.cap_ms),
+                }),
+        };
+        new.overlap = body.overlap.unwrap_or(Overlap::Allow);
+        new.misfire = match body.misfire {
+            None => MisfirePolicy::FireOnce,
+            Some(Misfire::Skip) => MisfirePolicy::Skip,
+            Some(Misfire::CatchUp { max, window_ms }) => MisfirePolicy::CatchUp {
+                max,
+                window: Duration::from_millis(window_ms),
+            },
         };
         new.grace = Duration::from_millis(body.grace_ms);
         new.origin = Origin::Code;
@@ -164,6 +214,25 @@ mod tests {
         assert_ne!(Definition::of(&other).unwrap().hash, first.hash);
     }
 
+    /// What a build that knew no policy for misfires, overlaps and retries has written down.
+    #[test]
+    fn an_older_body_keeps_its_hash() {
+        let body = r#"{"description":"","job":"report","queue":"default","priority":"normal","timing":{"kind":"every","period_ms":60000,"anchor":null},"payload":"null","content_type":"application/json","shard_total":1,"timeout_ms":300000,"max_attempts":5,"start_deadline_ms":86400000,"on_lost":"retry","grace_ms":60000}"#;
+        let read = Definition::schedule("report", body).unwrap();
+        assert_eq!(
+            (read.misfire, read.overlap),
+            (MisfirePolicy::FireOnce, Overlap::Allow)
+        );
+        assert_eq!(read.policy.retry, RetryPolicy::default());
+        let written = Definition::of(&read).unwrap();
+        assert_eq!(written.body, body);
+        assert_eq!(
+            written.hash,
+            blake3::hash(body.as_bytes()).to_hex()[..HASH_LEN]
+        );
+        assert_eq!(written, Definition::of(&report()).unwrap());
+    }
+
     #[test]
     fn a_body_reads_back() {
         let mut new = report();
@@ -171,6 +240,12 @@ mod tests {
         new.payload = Payload::json(r#"{"region":"eu"}"#);
         new.shard_total = 3;
         new.policy.on_lost = OnLost::Unknown;
+        new.policy.retry.cap = Duration::from_secs(20);
+        new.overlap = Overlap::QueueOne;
+        new.misfire = MisfirePolicy::CatchUp {
+            max: 3,
+            window: Duration::from_hours(2),
+        };
         let written = Definition::of(&new).unwrap();
         let read = Definition::schedule("report", &written.body).unwrap();
         assert_eq!(Definition::of(&read).unwrap(), written);

@@ -1,10 +1,12 @@
 //! Edits of schedules: by an operator, and by definitions from code.
 //!
 //! An edit reads the row, builds what it shall be and writes it by compare-and-set; a planner
-//! or another editor that was faster makes it start again. An edit of the timing settles the
-//! old one first: it waits a moment for the ticker to plan what is due, and what is not planned
-//! by then becomes a counted range, so that no instant is lost without a word. The new timing
-//! begins at the ledger's now: a change never makes anything fire at once.
+//! or another editor that was faster makes it start again. An instant is judged by the definition that
+//! was valid when it came: an edit of anything but the description first waits a moment for the ticker to
+//! plan what is due, by the old one. What is not planned by then becomes a counted range (`edited`), so
+//! that no instant is lost without a word, and none is fired, skipped or caught up by a rule, or with a
+//! payload, that came after it. Where nothing is due, all but a new timing leaves cursor and next instant
+//! alone. The new timing begins at the ledger's now: a change never makes anything fire at once.
 //!
 //! Which definition from code stands, of several builds that run side by side: the one that
 //! the ledger saw first last, while any session reports it. Without one for a minute an older
@@ -30,7 +32,7 @@ use crate::schedules::{
 use crate::{Error, ErrorKind, Result, Store, check};
 
 const OP: &str = "edit a schedule";
-/// How long an edit of the timing waits for the ticker to plan what is due.
+/// How long an edit waits for the ticker to plan what is due.
 const PLANNER_MAX: Duration = Duration::from_secs(3);
 const PLANNER_POLL: Duration = Duration::from_millis(50);
 /// How often others may be faster.
@@ -337,13 +339,19 @@ pub fn definition(found: &FoundSchedule) -> NewSchedule {
         shard_total: row.shard_total,
         policy: row.policy.clone(),
         grace: row.grace,
+        misfire: row.misfire,
+        overlap: row.overlap,
         origin: row.origin,
     }
 }
 
 fn same(one: &NewSchedule, other: &NewSchedule) -> bool {
-    one.description == other.description
-        && one.job == other.job
+    one.description == other.description && fires_alike(one, other)
+}
+
+/// Whether an instant becomes the same by both: all that decides about it, or is pinned on its fire.
+fn fires_alike(one: &NewSchedule, other: &NewSchedule) -> bool {
+    one.job == other.job
         && one.queue == other.queue
         && one.priority == other.priority
         && one.timing == other.timing
@@ -351,6 +359,8 @@ fn same(one: &NewSchedule, other: &NewSchedule) -> bool {
         && one.shard_total == other.shard_total
         && one.policy == other.policy
         && one.grace == other.grace
+        && one.misfire == other.misfire
+        && one.overlap == other.overlap
 }
 
 /// The compare-and-set that makes the wish true.
@@ -370,9 +380,15 @@ fn change(found: &FoundSchedule, wish: Wish) -> ScheduleChange {
     let settles = resumes || author.is_some();
     let timing_changed = settles && definition.timing != found.recorded;
     let moves = resumes || settles && (definition.timing != row.timing || row.fault.is_some());
-    let settled = (timing_changed || moves).then(|| Settled {
+    let skipped = skipped(found, now);
+    // What a pause passes fires by no definition: it waits for the resumption.
+    let judged_anew = author.is_some()
+        && row.enabled
+        && skipped.is_some()
+        && !fires_alike(&definition, &self::definition(found));
+    let settled = (timing_changed || moves || judged_anew).then_some(Settled {
         cursor: now,
-        skipped: skipped(found, now),
+        skipped,
     });
     ScheduleChange {
         id: row.id,

@@ -55,6 +55,11 @@ impl Error {
         matches!(self.kind, ErrorKind::Unavailable | ErrorKind::Conflict)
     }
 
+    /// Whether the database takes no writes, as a standby: another one is meant.
+    pub fn is_read_only(&self) -> bool {
+        self.kind == ErrorKind::Unavailable && self.cause.to_string().ends_with("[25006]")
+    }
+
     /// The operation, as a verb phrase.
     pub fn op(&self) -> &'static str {
         self.op

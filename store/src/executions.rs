@@ -11,7 +11,7 @@ use bellwether_schemas::trace::TraceContext;
 use chrono::{DateTime, Utc};
 use uuid::Uuid;
 
-use crate::schedules::Policy;
+use crate::schedules::{Policy, RetryPolicy};
 use crate::{Payload, Result};
 
 /// A one-shot for the outbox path.
@@ -131,8 +131,11 @@ pub struct SubmitAsk {
     pub trace: Option<TraceContext>,
     /// When the broker stored it.
     pub stored_at: DateTime<Utc>,
+    /// Whether `policy.timeout` is the message's own, which a worker that pins the policy of
+    /// its job leaves as it is.
+    pub own_timeout: bool,
     /// Whether the caller has a handler for the job. Without one the execution is recorded
-    /// as waiting and deferred.
+    /// as waiting and deferred, and its policy as not known: see [`Executions::pin_policy`].
     pub has_handler: bool,
 }
 
@@ -141,13 +144,13 @@ pub struct SubmitAsk {
 pub enum Refusal {
     /// It has ended.
     Terminal(State),
-    /// Another claim holds it, or it is `unknown`.
+    /// Another claim holds it, or it is `unknown` and this dispatch asks for no probe.
     Held,
     /// No such execution: an orphan of a ledger that was reset.
     NoSuchExecution,
     /// A cancel was requested.
     CancelRequested,
-    /// Waits for a later instant, and this is not the row's own dispatch.
+    /// Waits for a later instant, and this is not the row's own dispatch; or its fire is held.
     NotDue,
     /// Past its start deadline; the sweep ends it.
     PastStartDeadline,
@@ -166,6 +169,9 @@ pub enum Refusal {
 pub enum ClaimAnswer {
     /// The caller runs it. The RUNNING witness is in the ledger.
     Claimed(Box<Claimed>),
+    /// Nothing was claimed: it is `unknown`, and this dispatch asks what became of it. Ask
+    /// [`Probes::claim_probes`](crate::probes::Probes::claim_probes) under the same token.
+    ProbeDue,
     /// Definitely not.
     Refused(Refusal),
     /// Locked or raced: say nothing to the broker, its redelivery asks again.
@@ -207,12 +213,38 @@ pub struct Claimed {
     pub scheduled_at: DateTime<Utc>,
     /// When the ledger takes it away: claim + 2 s + timeout.
     pub deadline_at: DateTime<Utc>,
+    /// From its dispatch to this claim, by the database's clock; none = it never was in the
+    /// outbox.
+    pub waited: Option<Duration>,
     /// Time the handler may run from its start.
     pub timeout: Duration,
+    /// How long to wait before another attempt.
+    pub retry: RetryPolicy,
+    /// Whether its policy is that of its job. If not, it was recorded by a worker without the job,
+    /// and [`Executions::pin_policy`] comes before the handler's start.
+    pub policy_known: bool,
     /// What the handler gets.
     pub payload: Payload,
+    /// What an earlier attempt saved last; see [`crate::checkpoints`].
+    pub checkpoint: Option<Vec<u8>>,
     /// The fire's trace.
     pub trace: Option<TraceContext>,
+}
+
+/// How pinning a policy ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PolicyPinned {
+    /// It stands in the row.
+    Pinned {
+        /// When the ledger takes the execution away: 2 s + timeout from now.
+        deadline_at: DateTime<Utc>,
+        /// Time the handler may run; the message's own if it named one.
+        timeout: Duration,
+        /// Most charged tries; not fewer than were charged already.
+        max_attempts: u32,
+    },
+    /// The execution no longer runs under this claim, or is not there: nothing was changed.
+    Fenced,
 }
 
 /// An execution handed back unclaimed because this worker cannot run it.
@@ -250,6 +282,9 @@ pub enum Outcome {
     },
     /// `retrying`, due now, the charge given back.
     Release,
+    /// As [`Release`](Self::Release), of what was claimed and found no free slot in time; the row
+    /// says so as its last refusal, `executor_overloaded`.
+    Overloaded,
 }
 
 impl Outcome {
@@ -262,6 +297,7 @@ impl Outcome {
             Self::Fail(_) => "fail",
             Self::Retry { .. } => "retry",
             Self::Release => "release",
+            Self::Overloaded => "overloaded",
         }
     }
 
@@ -311,7 +347,9 @@ pub trait Executions {
     /// Refuses names, keys and payloads out of bounds.
     async fn enqueue(&self, new: &[NewExecution]) -> Result<Vec<Enqueued>>;
 
-    /// Makes a fire of the schedule now (trigger `manual`). `fire_id` is fresh; a repeat with
+    /// Makes a fire of the schedule now (trigger `manual`), paused or not and whatever its overlap
+    /// policy: it is neither held nor skipped, but counts as unfinished for the instants that come
+    /// due meanwhile, and with `replace` they ask it to stop. `fire_id` is fresh; a repeat with
     /// the same one changes nothing and answers the same.
     async fn trigger(
         &self,
@@ -325,6 +363,18 @@ pub trait Executions {
 
     /// Records and claims submitted messages. Answers stand in the order of `asks`.
     async fn claim_submitted(&self, session: Uuid, asks: &[SubmitAsk]) -> Result<Vec<ClaimAnswer>>;
+
+    /// Gives a running execution whose policy is not known that of its job, before its handler
+    /// starts: timeout (unless the message named its own) with a new deadline, attempts, start
+    /// deadline, `on_lost` and retry delays. One fenced statement; a repeat pins the same again
+    /// and counts the deadline anew. Refuses a policy out of bounds.
+    async fn pin_policy(
+        &self,
+        execution_id: Uuid,
+        claim_id: Uuid,
+        generation: i64,
+        policy: &Policy,
+    ) -> Result<PolicyPinned>;
 
     /// Hands back executions whose job this worker does not know: due again after 1 s
     /// doubling to 60 s, `last_refusal = no_handler`, no charge.
@@ -341,7 +391,8 @@ pub trait Executions {
     async fn request_cancel(&self, ids: &[Uuid]) -> Result<Vec<CancelRequested>>;
 
     /// Repeats an execution that has ended without success: a new fire (trigger `retry`) of
-    /// the same shard with a whole budget, `retry_of` and the same operation id, dispatched. No
+    /// the same shard with a whole budget, `retry_of` and the same operation id, dispatched whatever
+    /// the schedule's overlap policy: its instants wait for it, `replace` included. No
     /// two retries of one operation run at once. `fire_id` is fresh; a repeat with the same one
     /// changes nothing and answers the same.
     async fn retry_execution(

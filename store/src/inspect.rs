@@ -1,6 +1,8 @@
 //! What people and clients look at. Reads only.
 
-use bellwether_schemas::state::{Priority, Reason, SessionState, State, Trigger};
+use bellwether_schemas::state::{
+    NonFireReason, Priority, Reason, SessionState, State, Trigger, Verdict,
+};
 use chrono::{DateTime, Utc};
 use serde::Serialize;
 use uuid::Uuid;
@@ -20,6 +22,8 @@ pub struct ExecutionFilter {
     pub fire_id: Option<Uuid>,
     /// Only those of whose operation no retry goes on or has succeeded.
     pub unrepeated: bool,
+    /// Only `unknown` ones that wait for an operator, oldest first.
+    pub escalated: bool,
     /// At most this many, newest id first.
     pub limit: u32,
 }
@@ -99,6 +103,14 @@ pub struct ExecutionView {
     pub retry_of: Option<Uuid>,
     /// The success came before its worker obeyed a request to cancel.
     pub cancel_lost: bool,
+    /// Since when it is an operator's to say what became of it, while it is `unknown`.
+    pub escalated_at: Option<DateTime<Utc>>,
+    /// Its fire is held: it waits for an earlier fire of its schedule to end.
+    pub held: bool,
+    /// When an attempt saved the checkpoint that the next one gets; none = there is none.
+    pub checkpoint_at: Option<DateTime<Utc>>,
+    /// Its size in bytes.
+    pub checkpoint_size: Option<u32>,
 }
 
 /// A queue as people see it.
@@ -114,6 +126,12 @@ pub struct QueueView {
     pub retrying: u64,
     /// Executions that run.
     pub running: u64,
+    /// Those of `pending` whose fire is held behind an earlier one.
+    pub held: u64,
+    /// Executions of which nobody knows whether their work was done.
+    pub unknown: u64,
+    /// Those of `unknown` that wait for an operator.
+    pub escalated: u64,
     /// Dispatches that the broker has not confirmed.
     pub outbox: u64,
     /// Live workers that serve it.
@@ -121,7 +139,7 @@ pub struct QueueView {
     /// Executions that wait because no worker that saw them has a handler for their job.
     pub without_handler: u64,
     /// Since when the oldest execution that waits and is due has been due; that it was put off
-    /// or is tried again changes nothing.
+    /// or is tried again changes nothing. What is held behind another fire is not due.
     pub oldest_due_at: Option<DateTime<Utc>>,
 }
 
@@ -170,6 +188,25 @@ pub struct FencedView {
     pub recorded_at: DateTime<Utc>,
 }
 
+/// What a probe or an operator said of an unknown execution.
+#[derive(Debug, Clone, Serialize)]
+pub struct VerdictView {
+    /// The generation of the attempt in question.
+    pub generation: i64,
+    /// When.
+    pub recorded_at: DateTime<Utc>,
+    /// `probe` or `operator`.
+    pub said_by: String,
+    /// Which probe since the loss; none = an operator.
+    pub probe_no: Option<u32>,
+    /// What was said.
+    pub verdict: Verdict,
+    /// What went with it; an operator's reason.
+    pub note: String,
+    /// What the execution became by it; `unknown` = it stayed so.
+    pub became: State,
+}
+
 /// All that the ledger knows of one execution.
 #[derive(Debug, Clone)]
 pub struct ExecutionStory {
@@ -179,11 +216,25 @@ pub struct ExecutionStory {
     pub attempts: Vec<AttemptView>,
     /// Refused results, oldest first.
     pub fenced: Vec<FencedView>,
+    /// What probes and operators said, oldest first.
+    pub verdicts: Vec<VerdictView>,
     /// The accepted output.
     pub output: Option<Payload>,
     /// Another execution that repeats the same operation by an operator's wish and has not
     /// ended, or has succeeded: this one is not retried once more.
     pub retried_as: Option<Uuid>,
+    /// The name of the schedule that owns its fire.
+    pub schedule: Option<String>,
+    /// The fire that the overlap policy held its fire behind; none = it was never held.
+    pub held_behind: Option<Uuid>,
+    /// When its held fire was let go; none = it is held, or never was.
+    pub released_at: Option<DateTime<Utc>>,
+    /// When a later fire of its schedule asked to replace its fire.
+    pub replaced_at: Option<DateTime<Utc>>,
+    /// That fire; none if its instant was passed over, because another waited already.
+    pub replaced_by: Option<Uuid>,
+    /// When the session of the current attempt ended.
+    pub session_ended_at: Option<DateTime<Utc>>,
 }
 
 /// An execution's end, as a waiter sees it.
@@ -220,6 +271,38 @@ pub struct FireView {
     pub shard_total: u32,
     /// The term that planned it.
     pub epoch: Option<i64>,
+    /// The fire that the overlap policy held it behind; none = it was never held.
+    pub held_behind: Option<Uuid>,
+    /// When a held fire was let go; none = it is held, or never was.
+    pub released_at: Option<DateTime<Utc>>,
+    /// When a later fire asked to replace it.
+    pub cancel_requested_at: Option<DateTime<Utc>>,
+}
+
+/// Instants of a schedule that did not fire, of one reason.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct NonFireView {
+    /// Why.
+    pub reason: NonFireReason,
+    /// How many instants, computed when they were passed over.
+    pub instants: u64,
+    /// In how many ranges.
+    pub ranges: u64,
+    /// The newest of them.
+    pub until_at: DateTime<Utc>,
+}
+
+/// A fire that waits for its predecessor.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct HeldFire {
+    /// The fire.
+    pub id: Uuid,
+    /// Due.
+    pub scheduled_at: DateTime<Utc>,
+    /// Planned, and held since.
+    pub planned_at: DateTime<Utc>,
+    /// The fire it waits for.
+    pub held_behind: Uuid,
 }
 
 /// A worker session as people see it.
@@ -243,6 +326,12 @@ pub struct SessionView {
     pub max_concurrent: u32,
     /// Rows it runs now.
     pub running: u32,
+    /// Since when it has had free slots without a break, as its last renewal said.
+    pub free_since: Option<DateTime<Utc>>,
+    /// Slots held by handlers that were given up, as its last renewal said.
+    pub leaked: u32,
+    /// Since when it stops and takes no more work.
+    pub draining_since: Option<DateTime<Utc>>,
     /// Where it stands.
     pub state: SessionState,
     /// Opened.
@@ -275,6 +364,12 @@ pub trait Inspect {
 
     /// The newest fires of a schedule (by id), newest first.
     async fn fires(&self, schedule_id: Uuid, limit: u32) -> Result<Vec<FireView>>;
+
+    /// What of a schedule did not fire, of ranges that reach beyond `since`, by reason.
+    async fn non_fires(&self, schedule_id: Uuid, since: DateTime<Utc>) -> Result<Vec<NonFireView>>;
+
+    /// The fire of a schedule that its overlap policy holds, if there is one.
+    async fn held_fire(&self, schedule_id: Uuid) -> Result<Option<HeldFire>>;
 
     /// Sessions, newest first; all live ones and the newest ended ones up to `limit`.
     async fn sessions(&self, limit: u32) -> Result<Vec<SessionView>>;

@@ -74,10 +74,12 @@ pub trait Leadership {
     /// term's row and starts a new one, stamped after the lock.
     async fn acquire_term(&self, bid: &Bid<'_>) -> Result<Acquired>;
 
-    /// Extends the lease if the term is still the row's and has not expired. Does not wait
-    /// for planners.
-    async fn renew_term(&self, term: &Term, lease: Duration) -> Result<Renewed>;
+    /// Extends the lease of each term that is still its row's and has not expired; one answer
+    /// for each, in their order. One statement, however many terms a process holds. Does not
+    /// wait for planners.
+    async fn renew_terms(&self, terms: &[Term], lease: Duration) -> Result<Vec<Renewed>>;
 
-    /// Gives the lease back: it expires now, its term ends. A repeat changes nothing.
-    async fn resign_term(&self, term: &Term) -> Result<()>;
+    /// Gives the lease of each term that is still its row's back: it expires now, the term ends.
+    /// One statement, however many; waits for planners. A repeat changes nothing.
+    async fn resign_terms(&self, terms: &[Term]) -> Result<()>;
 }

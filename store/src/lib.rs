@@ -8,26 +8,33 @@
 //! # How to add an operation
 //!
 //! 1. Put its types and its method into the trait of its use case (`leadership`,
-//!    `schedules`, `planning`, `executions`, `outbox`, `streams`, `sessions`, `sweeps`,
-//!    `inspect`), with what a repeat does and what a crash leaves behind.
+//!    `partitions`, `schedules`, `planning`, `executions`, `probes`, `idempotency`, `outbox`, `streams`, `sessions`, `sweeps`,
+//!    `inspect`, `pulse`), with what a repeat does and what a crash leaves behind.
 //! 2. Write it in the file of the same name under `postgres/` and `sqlite/`. On Postgres
 //!    it is one autocommit statement where it is fenced; on SQLite one `BEGIN IMMEDIATE`.
 //! 3. Add a conformance case; the suite fails when the two stores run different counts.
 
 pub mod audit;
 mod check;
+pub mod checkpoints;
 mod connect;
 pub mod dead;
 pub mod definition;
 pub mod edit;
 mod error;
 pub mod executions;
+pub mod idempotency;
 pub mod inspect;
 pub mod leadership;
+pub mod life;
 pub mod migrate;
 pub mod outbox;
+pub mod partitions;
 pub mod planning;
 pub mod postgres;
+pub mod probes;
+pub mod pulse;
+mod retry;
 pub mod schedules;
 pub mod sessions;
 pub mod sqlite;
@@ -35,7 +42,7 @@ pub mod streams;
 pub mod sweeps;
 mod transaction;
 
-pub use check::{ATTEMPTS_MAX, POLICY_MAX, POLICY_MIN};
+pub use check::{ATTEMPTS_MAX, CATCH_UP_MAX, POLICY_MAX, POLICY_MIN};
 pub use connect::{Options, connect, migrate, validate};
 pub use error::{Error, ErrorKind, Result};
 pub use migrate::{Validated, script};
@@ -81,15 +88,20 @@ pub struct Ledger {
 #[async_trait::async_trait]
 pub trait Store:
     leadership::Leadership
+    + partitions::Partitions
     + schedules::Schedules
     + planning::Planning
+    + probes::Probes
     + executions::Executions
+    + checkpoints::Checkpoints
     + dead::DeadLetters
+    + idempotency::Idempotency
     + outbox::Outbox
     + streams::Streams
     + sessions::Sessions
     + sweeps::Sweeps
     + inspect::Inspect
+    + pulse::TakePulse
     + audit::Audit
     + Send
     + Sync

@@ -31,10 +31,12 @@ macro_rules! migrations {
 }
 
 /// The steps of the Postgres schema.
-pub const POSTGRES: &[Migration] = migrations!("postgres": 1 "0001_ledger", 2 "0002_operators");
+pub const POSTGRES: &[Migration] =
+    migrations!("postgres": 1 "0001_ledger", 2 "0002_operators", 3 "0003_life");
 
 /// The steps of the SQLite schema.
-pub const SQLITE: &[Migration] = migrations!("sqlite": 1 "0001_ledger", 2 "0002_operators");
+pub const SQLITE: &[Migration] =
+    migrations!("sqlite": 1 "0001_ledger", 2 "0002_operators", 3 "0003_life");
 
 /// The steps of a database's schema, in order.
 pub const fn steps(backend: Backend) -> &'static [Migration] {

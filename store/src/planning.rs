@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use bellwether_schemas::state::{NonFireReason, Overlap};
 use bellwether_schemas::trace::TraceContext;
 use chrono::{DateTime, Utc};
 use uuid::Uuid;
@@ -63,6 +64,9 @@ pub struct PlanStep {
     pub new_next_at: Option<DateTime<Utc>>,
     /// Shards of the schedule when it was read.
     pub shard_total: u32,
+    /// The overlap policy when it was read; part of what the version stands for. With any but
+    /// `allow` a step has one fire at most.
+    pub overlap: Overlap,
     /// Instants that fire.
     pub fires: Vec<PlannedFire>,
     /// Instants that do not (reason `misfired`).
@@ -76,22 +80,28 @@ pub struct PlanStep {
 pub struct Planned {
     /// Whether the term was in force; if not, nothing was written and the caller steps down.
     pub term_ok: bool,
-    /// Schedules whose cursor moved; the others have changed and must be read again.
+    /// Schedules whose cursor moved; the others have changed, or another transaction holds their row,
+    /// and must be read again.
     pub moved: Vec<Uuid>,
     /// Fires inserted.
     pub fires: u64,
     /// Fires whose id was there already (a repeat); nothing was changed for them.
     pub fires_existing: u64,
-    /// Executions inserted, each with its outbox row.
+    /// Executions inserted, each with its outbox row unless its fire is held.
     pub executions: u64,
+    /// Of the fires inserted, those that are held behind another.
+    pub held: u64,
+    /// Schedules whose instant did not fire because of the overlap policy, and why: `skipped` or
+    /// `coalesced`.
+    pub overlapped: Vec<(Uuid, NonFireReason)>,
 }
 
 /// Planning.
 #[async_trait::async_trait]
 pub trait Planning {
-    /// At most `limit` schedules to look at. One whose row cannot be read gets a fault: it is
+    /// At most `limit` schedules of `partitions` to look at. One whose row cannot be read gets a fault: it is
     /// taken out of planning and stops no other.
-    async fn due_schedules(&self, limit: u32) -> Result<Due>;
+    async fn due_schedules(&self, partitions: &[i32], limit: u32) -> Result<Due>;
 
     /// Moves cursors by compare-and-set inside the term and inserts what follows, in one
     /// fenced statement: no client pause can hold a lock. A step whose `new_cursor` lies

@@ -2,13 +2,16 @@
 
 use std::time::Duration;
 
-use bellwether_schemas::state::{NonFireReason, OnLost, Priority};
+use bellwether_schemas::state::{NonFireReason, OnLost, Overlap, Priority};
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 use crate::planning::MissedRange;
 use crate::{Payload, Result};
+
+pub use crate::retry::RetryPolicy;
+pub use bellwether_time::MisfirePolicy;
 
 /// When a schedule fires, as stored. `bellwether-time` evaluates it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -73,6 +76,8 @@ pub struct Policy {
     pub start_deadline: Duration,
     /// What happens when the worker is lost. Default `retry`.
     pub on_lost: OnLost,
+    /// How long to wait before the next attempt.
+    pub retry: RetryPolicy,
 }
 
 impl Default for Policy {
@@ -82,6 +87,7 @@ impl Default for Policy {
             max_attempts: 5,
             start_deadline: Duration::from_hours(24),
             on_lost: OnLost::Retry,
+            retry: RetryPolicy::default(),
         }
     }
 }
@@ -130,6 +136,10 @@ pub struct NewSchedule {
     pub policy: Policy,
     /// An instant at most this late fires on its own; a later one is a misfire. Default 60 s.
     pub grace: Duration,
+    /// What becomes of misfires. Default `fire_once`.
+    pub misfire: MisfirePolicy,
+    /// What becomes of an instant while a fire is unfinished. Default `allow`.
+    pub overlap: Overlap,
     /// Who defined it.
     pub origin: Origin,
 }
@@ -150,6 +160,8 @@ impl NewSchedule {
             shard_total: 1,
             policy: Policy::default(),
             grace: Duration::from_mins(1),
+            misfire: MisfirePolicy::default(),
+            overlap: Overlap::Allow,
             origin: Origin::Api,
         }
     }
@@ -178,6 +190,10 @@ pub struct Schedule {
     pub policy: Policy,
     /// Misfire grace.
     pub grace: Duration,
+    /// What becomes of misfires.
+    pub misfire: MisfirePolicy,
+    /// What becomes of an instant while a fire is unfinished.
+    pub overlap: Overlap,
     /// Who defined it.
     pub origin: Origin,
     /// Hash of the definition from code that it follows.
@@ -188,6 +204,8 @@ pub struct Schedule {
     pub enabled: bool,
     /// Rises with each edit.
     pub version: i64,
+    /// The partition whose leader plans it.
+    pub partition: i32,
     /// The last instant settled; what is due lies after it.
     pub cursor: DateTime<Utc>,
     /// The next due instant, if the ticker has computed one.
@@ -356,6 +374,14 @@ pub(crate) const RECORDED: TimingColumns = TimingColumns {
     anchor: "recorded_anchor",
     at: "recorded_at",
 };
+
+/// The columns `catch_up_max` and `catch_up_window_ms`: null unless the policy is `catch_up`.
+pub(crate) const fn catch_up(misfire: MisfirePolicy) -> Option<(u32, Duration)> {
+    match misfire {
+        MisfirePolicy::CatchUp { max, window } => Some((max, window)),
+        MisfirePolicy::FireOnce | MisfirePolicy::Skip => None,
+    }
+}
 
 /// What is said of a schedule whose row cannot be read, as its fault and elsewhere.
 pub(crate) fn unreadable(why: &impl std::fmt::Display) -> String {

@@ -34,6 +34,18 @@ pub struct NewSession {
     pub lease: Duration,
 }
 
+/// What a worker says of itself with a renewal.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct SessionReport {
+    /// For how long it has had free slots without a break and would have filled them; none = it
+    /// has none, or takes no work now. The ledger keeps the instant (`free_since`).
+    pub free_for: Option<Duration>,
+    /// Slots held by handlers that were given up.
+    pub leaked: u32,
+    /// It stops and takes no more work. The ledger keeps when it said so first.
+    pub draining: bool,
+}
+
 /// How a renewal ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SessionRenewed {
@@ -52,6 +64,15 @@ pub enum SessionClosed {
     Lost,
     /// It was not live any more.
     AlreadyEnded,
+}
+
+/// A running claim whose stop was requested.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CancelHint {
+    /// The claim.
+    pub claim_id: Uuid,
+    /// How long ago it was requested.
+    pub ago: Duration,
 }
 
 /// A running row of a session.
@@ -74,8 +95,13 @@ pub trait Sessions {
     async fn open_session(&self, new: &NewSession) -> Result<()>;
 
     /// Extends the lease of a live session, whether or not it has run out yet, unless a
-    /// sweep was first.
-    async fn renew_session(&self, id: Uuid, lease: Duration) -> Result<SessionRenewed>;
+    /// sweep was first, and notes the report.
+    async fn renew_session(
+        &self,
+        id: Uuid,
+        lease: Duration,
+        report: SessionReport,
+    ) -> Result<SessionRenewed>;
 
     /// Ends a session.
     async fn close_session(&self, id: Uuid) -> Result<SessionClosed>;
@@ -84,5 +110,5 @@ pub trait Sessions {
     async fn running_of(&self, id: Uuid) -> Result<Vec<RunningRow>>;
 
     /// The claims of this session's running rows for which a cancel was requested.
-    async fn cancel_hints(&self, id: Uuid) -> Result<Vec<Uuid>>;
+    async fn cancel_hints(&self, id: Uuid) -> Result<Vec<CancelHint>>;
 }

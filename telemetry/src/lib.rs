@@ -23,15 +23,19 @@ pub mod spans;
 
 mod context;
 mod export;
+mod health;
 mod ids;
 mod logs;
 mod sampler;
 mod setup;
+mod trouble;
 
 pub use context::current;
+pub use health::Health;
 pub use ids::Ids;
 pub use sampler::{LinkSampler, root};
 pub use setup::{
     Error, Format, SHUTDOWN_MAX, Telemetry, check_filter, init, init_from_env, init_to,
     show_warnings_of,
 };
+pub use trouble::Trouble;

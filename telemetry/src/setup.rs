@@ -85,10 +85,7 @@ pub fn init_to(
     format: Format,
     endpoint: Option<&str>,
 ) -> Result<Telemetry, Error> {
-    let env_filter = EnvFilter::try_new(filter).map_err(|source| Error::Filter {
-        filter: filter.to_owned(),
-        source,
-    })?;
+    let env_filter = log_filter(filter)?;
     let exports = Exports::from_env(service, endpoint);
     let mut layers = vec![lines(format).with_filter(env_filter).boxed()];
     if let Some(provider) = &exports.spans {
@@ -114,11 +111,28 @@ pub fn init_to(
 ///
 /// The filter does not parse.
 pub fn check_filter(filter: &str) -> Result<(), Error> {
-    let parsed = EnvFilter::try_new(filter);
-    parsed.map(drop).map_err(|source| Error::Filter {
-        filter: filter.to_owned(),
-        source,
-    })
+    log_filter(filter).map(drop)
+}
+
+/// The NATS client has a line for each try to connect, as long as an outage lasts; the roles say
+/// in lines of their own what becomes of their connection. Whoever names it has it all.
+const NATS_CLIENT: &str = "async_nats";
+
+fn log_filter(filter: &str) -> Result<EnvFilter, Error> {
+    let parse = |text: &str| {
+        EnvFilter::try_new(text).map_err(|source| Error::Filter {
+            filter: filter.to_owned(),
+            source,
+        })
+    };
+    let parsed = parse(filter)?;
+    let is_talkative = parsed
+        .max_level_hint()
+        .is_none_or(|level| level >= LevelFilter::INFO);
+    if is_talkative && !filter.contains(NATS_CLIENT) {
+        return parse(&format!("{filter},{NATS_CLIENT}=warn"));
+    }
+    Ok(parsed)
 }
 
 /// [`init`] with the filter of `BELLWETHER_LOG`, else of `RUST_LOG`, else `info`.
@@ -231,5 +245,24 @@ fn end(spans: Option<SdkTracerProvider>, metrics: Option<SdkMeterProvider>) {
                 return;
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_nats_clients_own_lines_are_left_out_unless_it_is_named() {
+        for (filter, directives) in [
+            ("info", "async_nats=warn,info"),
+            ("debug", "async_nats=warn,debug"),
+            ("warn", "warn"),
+            ("info,async_nats=debug", "async_nats=debug,info"),
+        ] {
+            assert_eq!(log_filter(filter).unwrap().to_string(), directives);
+        }
+        let wrong = log_filter("a=b=c").unwrap_err().to_string();
+        assert!(wrong.contains("\"a=b=c\""), "{wrong}");
     }
 }

@@ -1,5 +1,7 @@
 //! Why a ticker refuses to start or ends.
 
+use std::time::Duration;
+
 use bellwether_store as store;
 
 /// Why a ticker refuses to start or ends. What the database does wrong while it runs is no
@@ -28,13 +30,6 @@ pub enum Error {
         stored: u32,
     },
 
-    /// The ledger was divided by a newer build.
-    #[error("the ledger has {stored} partitions, this build plans one; use a newer build")]
-    PartitionsUnsupported {
-        /// The ledger's count.
-        stored: u32,
-    },
-
     /// The ledger cannot be used at all.
     #[error(transparent)]
     Store(#[from] store::Error),
@@ -47,6 +42,15 @@ pub enum Error {
         name: &'static str,
         /// What the panic said.
         message: String,
+    },
+
+    /// A loop hangs. The process must restart.
+    #[error("the {name} loop has not come round for {} s; restart the ticker", age.as_secs())]
+    LoopStalled {
+        /// The loop.
+        name: &'static str,
+        /// For how long it was watched hanging.
+        age: Duration,
     },
 
     /// A loop ended although nobody asked it to.

@@ -5,12 +5,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bellwether_store::leadership::Term;
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 use uuid::Uuid;
 
 use crate::Options;
 use crate::clock::{BootClock, BootTime};
 use crate::progress::{Loop, Progress};
+use crate::terms::{End, Held, Obstacle, Phase, Terms, UnderWay};
 use crate::view::{Judgement, Look, View};
 
 /// Where a ticker stands between the others.
@@ -20,17 +21,16 @@ pub enum Standing {
     Starting,
     /// Another ticker leads, or nobody does and this one bids.
     Standby {
-        /// The leader's identity, as far as known.
+        /// The identity of a leader, as far as known.
         leader: Option<String>,
     },
     /// This ticker leads, as far as it may believe: see [`Handle::is_leader`].
     Leading {
-        /// The term.
-        term: Term,
-        /// From then on the process no longer believes it.
-        trusted_until: BootTime,
+        /// The terms it holds, by partition.
+        terms: Vec<Term>,
     },
-    /// The lease row is missing. Nobody plans until an operator restores it.
+    /// This ticker leads nothing, and a lease row is missing. Nobody plans its partition until an
+    /// operator restores it.
     LeaseMissing,
     /// The last term planned with newer time zone data; this build may not lead.
     ZoneDataOlder {
@@ -48,6 +48,12 @@ pub enum NotReady {
     /// `run` has not read the ledger yet.
     #[error("the ticker has not reached its ledger yet")]
     Starting,
+    /// A loop has not succeeded since the start: a database that takes no writes looks so.
+    #[error("the {name} loop has not succeeded yet")]
+    NotYet {
+        /// The loop.
+        name: &'static str,
+    },
     /// A loop has not succeeded for too long, as when the database is away.
     #[error("the {name} loop has not succeeded for {} s", age.as_secs())]
     Stalled {
@@ -56,9 +62,10 @@ pub enum NotReady {
         /// For how long.
         age: Duration,
     },
-    /// The lease row is missing.
+    /// A lease row is missing: nobody plans its partition; all others go on.
     #[error(
-        "the lease row of the partition is missing, nobody may plan; restore the row in table lease"
+        "the lease row of a partition is missing, nobody may plan that partition; restore the row \
+         in table lease"
     )]
     LeaseMissing,
     /// The build's time zone data is older than the ledger's.
@@ -98,11 +105,13 @@ stats! {
     executions,
     /// Instants recorded as misfired.
     misfired,
+    /// Instants recorded as skipped or coalesced.
+    overlapped,
     /// Schedules taken out of planning because they cannot be evaluated.
     faults,
     /// Terms won.
     terms_won,
-    /// Terms that ended otherwise than by a stop.
+    /// Terms that ended otherwise than by a stop or for another ticker's share.
     terms_lost,
     /// Planning statements that the ledger refused because the term was over.
     fenced_plans,
@@ -120,10 +129,18 @@ stats! {
     recovered,
     /// Due executions dispatched by the sweep.
     dispatched,
+    /// Held fires let go.
+    fires_released,
+    /// Replaced fires whose executions were all asked to stop.
+    fires_cancelled,
     /// Waiting executions ended at their start deadline or without an attempt left.
     starts_ended,
-    /// UNKNOWN executions escalated.
+    /// UNKNOWN executions escalated for their age.
     unknown_escalated,
+    /// Probes of UNKNOWN executions dispatched.
+    probes_dispatched,
+    /// Probes taken back from their workers.
+    probes_recovered,
     /// Idempotency keys forgotten.
     keys_forgotten,
     /// Schedules ended because no code defines them any more.
@@ -149,10 +166,18 @@ pub struct Handle {
 pub(crate) struct Shared {
     pub(crate) options: Options,
     pub(crate) clock: Arc<dyn BootClock>,
+    /// Of this process start, as `holder`.
+    pub(crate) id: Uuid,
     pub(crate) holder: String,
     pub(crate) progress: Progress,
     pub(crate) counters: Counters,
-    standing: watch::Sender<Standing>,
+    /// A term has ended: the partitions are looked at at once.
+    pub(crate) look_again: Notify,
+    /// The time of a term is over: it is given back at once.
+    pub(crate) keep_now: Notify,
+    terms: watch::Sender<Terms>,
+    /// No bid before this, in milliseconds of boot time.
+    bids_rest_until: AtomicU64,
     view: Mutex<View>,
 }
 
@@ -175,15 +200,20 @@ impl Handle {
         Self { shared }
     }
 
-    /// Whether this process may believe that it leads: it holds a term and renewed it within
-    /// [`Options::self_fence`]. Only the ledger knows for sure, and asks at every plan.
+    /// Whether this process may believe that it leads a partition: it holds a term and renewed it
+    /// within [`Options::self_fence`]. Only the ledger knows for sure, and asks at every plan.
     pub fn is_leader(&self) -> bool {
-        self.shared.leading().is_some()
+        !self.shared.leading().is_empty()
     }
 
-    /// The epoch of the term that this process may believe in.
+    /// The terms that this process may believe in, by partition.
+    pub fn terms(&self) -> Vec<Term> {
+        self.shared.leading()
+    }
+
+    /// The epoch of the first of these terms: of the only one where there is one partition.
     pub fn epoch(&self) -> Option<i64> {
-        self.shared.leading().map(|term| term.epoch)
+        self.shared.leading().first().map(|term| term.epoch)
     }
 
     /// The identity of this process start, as written into the lease.
@@ -193,7 +223,7 @@ impl Handle {
 
     /// Where the ticker stands.
     pub fn standing(&self) -> Standing {
-        self.shared.standing.borrow().clone()
+        self.shared.terms.borrow().standing()
     }
 
     /// Counts since the start.
@@ -204,9 +234,16 @@ impl Handle {
     /// Time since planning last succeeded or had nothing to do; grows while the database is
     /// away. Counts from boot before the start.
     pub fn planning_age(&self) -> Duration {
-        self.shared
-            .progress
-            .success_age(Loop::Planning, self.shared.clock.now())
+        let Shared {
+            progress, clock, ..
+        } = &*self.shared;
+        let now = clock.now();
+        let planning = progress.success_age(Loop::Planning, now);
+        if self.is_leader() {
+            return planning;
+        }
+        // Nothing to plan, as far as the last look at the leases says.
+        planning.max(progress.success_age(Loop::Leadership, now))
     }
 
     /// Whether the ticker does its part, leader or not.
@@ -215,26 +252,35 @@ impl Handle {
     ///
     /// [`NotReady`] says what is wrong.
     pub fn ready(&self) -> Result<(), NotReady> {
-        match self.standing() {
-            Standing::Starting => return Err(NotReady::Starting),
-            Standing::Stopped => return Err(NotReady::Stopped),
-            Standing::LeaseMissing => return Err(NotReady::LeaseMissing),
-            Standing::ZoneDataOlder { required } => {
-                return Err(NotReady::ZoneDataOlder { required });
-            }
-            Standing::Standby { .. } | Standing::Leading { .. } => {}
-        }
-        let now = self.shared.clock.now();
-        match self
-            .shared
-            .progress
-            .failing(now, self.shared.options.progress_max)
         {
-            None => Ok(()),
-            Some(one) => Err(NotReady::Stalled {
+            let terms = self.shared.terms.borrow();
+            match terms.phase {
+                Phase::Starting => return Err(NotReady::Starting),
+                Phase::Stopped => return Err(NotReady::Stopped),
+                Phase::Running => {}
+            }
+            match &terms.obstacle {
+                Some(Obstacle::LeaseMissing) => return Err(NotReady::LeaseMissing),
+                Some(Obstacle::ZoneDataOlder { required }) => {
+                    let required = required.clone();
+                    return Err(NotReady::ZoneDataOlder { required });
+                }
+                None => {}
+            }
+        }
+        let Shared {
+            progress, options, ..
+        } = &*self.shared;
+        let now = self.shared.clock.now();
+        if let Some(one) = progress.failing(now, options.progress_max) {
+            return Err(NotReady::Stalled {
                 name: one.as_str(),
-                age: self.shared.progress.success_age(one, now),
-            }),
+                age: progress.success_age(one, now),
+            });
+        }
+        match progress.unproved() {
+            None => Ok(()),
+            Some(one) => Err(NotReady::NotYet { name: one.as_str() }),
         }
     }
 }
@@ -244,9 +290,13 @@ impl Handle {
 impl Shared {
     pub(crate) fn new(options: Options, clock: Arc<dyn BootClock>) -> Self {
         Self {
+            id: bellwether_schemas::ids::token(),
             holder: options.fresh_holder(),
             view: Mutex::new(View::new(&options)),
-            standing: watch::Sender::new(Standing::Starting),
+            look_again: Notify::new(),
+            keep_now: Notify::new(),
+            terms: watch::Sender::default(),
+            bids_rest_until: AtomicU64::new(0),
             progress: Progress::default(),
             counters: Counters::default(),
             options,
@@ -254,54 +304,102 @@ impl Shared {
         }
     }
 
-    /// Tells when the standing changes.
-    pub(crate) fn watch_standing(&self) -> watch::Receiver<Standing> {
-        self.standing.subscribe()
+    /// Tells when the terms change.
+    pub(crate) fn watch_terms(&self) -> watch::Receiver<Terms> {
+        self.terms.subscribe()
     }
 
-    /// Takes a new standing.
-    pub(crate) fn stand(&self, standing: Standing) {
-        self.standing.send_if_modified(|now| {
-            let changed = *now != standing;
-            *now = standing;
+    /// The process begins or ends its work.
+    pub(crate) fn enter(&self, phase: Phase) {
+        self.terms.send_modify(|terms| terms.phase = phase);
+    }
+
+    /// Knows of a process that leads a partition.
+    pub(crate) fn stand_by(&self, leader: Option<String>) {
+        self.change(|terms| &mut terms.leader, leader);
+    }
+
+    /// Knows of what keeps it from leading.
+    pub(crate) fn obstruct(&self, obstacle: Option<Obstacle>) {
+        self.change(|terms| &mut terms.obstacle, obstacle);
+    }
+
+    fn change<T: PartialEq>(&self, field: fn(&mut Terms) -> &mut T, value: T) {
+        self.terms.send_if_modified(|terms| {
+            let field = field(terms);
+            let changed = *field != value;
+            *field = value;
             changed
         });
     }
 
-    /// Prolongs the belief in a term, unless the planner has learnt that it is over.
-    pub(crate) fn trust(&self, term_id: Uuid, until: BootTime) {
-        self.standing.send_if_modified(|now| match now {
-            Standing::Leading {
-                term,
-                trusted_until,
-            } if term.term_id == term_id => {
-                *trusted_until = until;
-                true
-            }
-            _ => false,
-        });
+    /// Whether others may count on it to lead: a lease row that is missing hinders all alike.
+    pub(crate) fn is_outdated(&self) -> bool {
+        let terms = self.terms.borrow();
+        matches!(terms.obstacle, Some(Obstacle::ZoneDataOlder { .. }))
     }
 
-    /// Steps down from `term_id`, whoever learns first that it is over.
-    pub(crate) fn step_down(&self, term_id: Uuid) {
-        self.standing.send_if_modified(|now| {
-            let led = leads(now, term_id);
-            if led {
-                *now = Standing::Standby { leader: None };
-            }
-            led
-        });
+    /// Whether it holds a term, believed in or not.
+    pub(crate) fn holds_any(&self) -> bool {
+        self.terms.borrow().held().len() > 0
     }
 
-    /// The term this process may believe in now.
-    pub(crate) fn leading(&self) -> Option<Term> {
-        match &*self.standing.borrow() {
-            Standing::Leading {
-                term,
-                trusted_until,
-            } if self.clock.now() < *trusted_until => Some(term.clone()),
-            _ => None,
+    /// Begins to believe in a term.
+    pub(crate) fn win(&self, term: Term, trusted_until: BootTime) {
+        self.terms
+            .send_modify(|terms| terms.win(term, trusted_until));
+    }
+
+    /// Prolongs the belief in a term, unless somebody has learnt that it is over.
+    pub(crate) fn trust(&self, term: &Term, until: BootTime) {
+        self.terms
+            .send_if_modified(|terms| terms.trust(term, until));
+    }
+
+    /// Ends the belief in a term, whoever learns first that it is over; none if that has happened
+    /// already.
+    pub(crate) fn end(&self, term: &Term, why: End) -> Option<Held> {
+        let mut ended = None;
+        self.terms.send_if_modified(|terms| {
+            ended = terms.end(term.term_id);
+            ended.is_some()
+        });
+        ended.as_ref()?;
+        let (epoch, partition) = (term.epoch, term.partition);
+        if why.is_loss() {
+            self.counters.terms_lost.add(1);
+            tracing::warn!(epoch, partition, %why, "the term is over");
+        } else {
+            tracing::info!(epoch, partition, %why, "resigning");
         }
+        ended
+    }
+
+    /// All terms that have not ended, believed in or not, by partition.
+    pub(crate) fn held(&self) -> Vec<Held> {
+        self.terms.borrow().held().cloned().collect()
+    }
+
+    /// The terms this process may believe in now, by partition.
+    pub(crate) fn leading(&self) -> Vec<Term> {
+        let terms = self.terms.borrow();
+        terms.trusted(self.clock.now()).cloned().collect()
+    }
+
+    /// Leave to send one planning statement inside the term; none if it is over.
+    pub(crate) fn plan(&self, term: &Term) -> Option<UnderWay> {
+        self.terms.borrow().plan(term, self.clock.now())
+    }
+
+    /// No bid before `until`.
+    pub(crate) fn rest_until(&self, until: BootTime) {
+        self.bids_rest_until
+            .store(until.millis(), Ordering::Relaxed);
+    }
+
+    /// Whether bids may go on.
+    pub(crate) fn has_rested(&self, now: BootTime) -> bool {
+        now >= BootTime::from_millis(self.bids_rest_until.load(Ordering::Relaxed))
     }
 
     /// Takes a look at the ledger's clock into account and logs what it says.
@@ -347,9 +445,4 @@ impl Shared {
         // A panic inside a look leaves a view that is at worst too careful.
         self.view.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
-
-/// Whether `standing` is leadership in this term.
-pub(crate) fn leads(standing: &Standing, term_id: Uuid) -> bool {
-    matches!(standing, Standing::Leading { term, .. } if term.term_id == term_id)
 }

@@ -1,4 +1,5 @@
-//! The ticker: rings when something is due. One of several leads and plans; all of them sweep.
+//! The ticker: rings when something is due. Of several, one leads each partition of the schedules
+//! and plans it; all of them sweep.
 //!
 //! [`Ticker`] is the service with one [`run`](Ticker::run), [`Options`] its settings,
 //! [`Handle`] the view from outside. When schedules are due is the business of the crate
@@ -8,8 +9,8 @@
 //! # The protocol of terms
 //!
 //! **Identity.** A ticker is a process start, `<host>/<pid>/<random>`: three tickers of one
-//! host are three. A term is `(epoch, term_id)`: a counter that rises with each term and a
-//! random token. Renewals, plans and resignations name the term, never the holder, so nobody
+//! host are three. A term is `(epoch, term_id)`: a counter that rises with each term of its
+//! partition and a random token. Renewals, plans and resignations name the term, never the holder, so nobody
 //! can renew another's lease.
 //!
 //! **What the ledger decides.** Who leads, from when and until when, by its own clock, on one
@@ -18,13 +19,15 @@
 //! never at work together. Every plan is one statement that checks term, epoch, partition map
 //! and expiry and moves cursors by compare-and-set; nothing that a client does or fails to do
 //! between two statements can hold a lock. A lease row that is missing is an error that all
-//! tickers show; none of them plans.
+//! tickers show; none of them plans its partition, and all others go on.
 //!
 //! **What local time may decide.** Only to stop early. The process believes in its term for
 //! [`Options::self_fence`] of *boot* time (it goes on during suspend) from the moment before
 //! the last good renewal was sent, which is sooner than the ledger could end it. A process
 //! that was stopped for a while therefore knows on waking that it no longer leads, and if it
-//! does not, the ledger refuses its plan.
+//! does not, the ledger refuses its plan. What the process believes in no more it gives back: all
+//! terms in one statement, and any lease in its name that it does not know of, as after a bid
+//! whose answer came too late.
 //!
 //! ```text
 //!                    a bid is won (epoch + 1)
@@ -36,8 +39,8 @@
 //!    bids  │     │     · a loop made no progress for 15 s:   │ shutdown: plans finish,
 //!    every └─────┘       resigns, and rests for one lease    │ then resigns
 //!    1 s                 before the next bid                 ▼
-//!          lease row missing, zone data too old:         ┌─────────┐
-//!          stays here, says so, bids on                  │ stopped │
+//!          zone data too old: stays here,                ┌─────────┐
+//!          says so, bids for what it may lead            │ stopped │
 //!                                                        └─────────┘
 //! ```
 //!
@@ -45,6 +48,25 @@
 //! planner whose statement answered `term_ok = false`. It costs nothing but time: what was
 //! planned is in the ledger, what was not is still behind the cursors, and the next leader
 //! computes the same fires with the same ids.
+//!
+//! # Partitions
+//!
+//! A schedule belongs to one partition; there is one by default, and one leader. With more, a
+//! process may hold several terms, renews them in one statement, and plans each partition under its
+//! own: a lost term stops its partition and no other.
+//!
+//! **Shares.** Each process says once in a while in the table `ticker` that it is there and that it
+//! can lead. With `k` of them each bids for no more than a `k`-th of the partitions, rounded up, and
+//! gives up what it has above that, or above a `k`-th rounded down while another has less: it stops
+//! believing in the term, lets its statements under way end, and resigns. Who is alone leads all. A
+//! share is a courtesy and decides nothing; the leases do.
+//!
+//! **Another number of partitions.** [`grow_partitions`] takes the map and all leases `FOR UPDATE`,
+//! divides the schedules anew, raises the map's version and ends all terms, in one transaction. A
+//! plan or a renewal that names the old map writes nothing; its process looks at the map at once and
+//! goes on by the new one, or ends if it is configured for another number.
+//!
+//! [`grow_partitions`]: bellwether_store::partitions::Partitions::grow_partitions
 //!
 //! # Sweeps and the unbroken view
 //!
@@ -55,12 +77,15 @@
 //!
 //! # Supervision
 //!
-//! Each loop leaves a stamp; a term is renewed only while all are fresh. A loop that panics or
-//! ends ends the role with an [`Error`]: the process restarts, and loses nothing.
+//! Each loop leaves a stamp; a term is renewed only while all are fresh, and [`Handle::ready`] says
+//! which one is not. A loop that panics or ends, or that has not come round for
+//! [`Options::stall_max`], ends the role with an [`Error`]: the process restarts, and loses nothing.
 
+mod bids;
 mod calls;
 mod clock;
 mod error;
+mod gauges;
 mod handle;
 mod leadership;
 mod loops;
@@ -68,11 +93,14 @@ mod options;
 mod planner;
 mod planning;
 mod progress;
+mod sharing;
 mod sweeps;
+mod terms;
 mod ticker;
 mod view;
 mod waker;
 mod watch;
+mod watchdog;
 
 pub use clock::{BootClock, BootTime, SystemBootClock};
 pub use error::Error;

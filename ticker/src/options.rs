@@ -14,7 +14,8 @@ pub struct Options {
     /// two tickers of one host differ by the random part. Default: the host's name.
     pub host: String,
 
-    /// Partitions this ticker is made for. A ledger with another count refuses the ticker.
+    /// Partitions this ticker is made for. A ledger with another count refuses the ticker; one that
+    /// runs ends when the count is changed.
     /// Default: none = whatever the ledger says.
     pub partition_count: Option<u32>,
 
@@ -26,14 +27,15 @@ pub struct Options {
     /// From the start of a good renewal to the next one. Default 3 s.
     pub renew_every: Duration,
 
-    /// Longest renewal call; an unanswered one is repeated. Default 2 s.
+    /// Longest renewal, and longest resignation; an unanswered renewal is repeated. Default 2 s.
     pub renew_timeout: Duration,
 
     /// Time from the start of the last good renewal after which the process no longer
     /// believes that it leads, whatever the ledger would say. Less than `lease`. Default 7 s.
     pub self_fence: Duration,
 
-    /// How often a standby bids (±10 %). Default 1 s.
+    /// How often a ticker that may lead more than it does looks at the leases and bids (±10 %); one
+    /// that has its share looks every `renew_every`. Default 1 s.
     pub standby_poll: Duration,
 
     /// How often each sweep looks (±10 %). A sweep that met its row limit looks again at once;
@@ -49,6 +51,10 @@ pub struct Options {
 
     /// Age from which an UNKNOWN execution is an operator's. Default 15 min.
     pub unknown_after: Duration,
+
+    /// Time from the loss of an attempt to the first probe of what became of it: one lease of a
+    /// session, so that the lost worker has stopped by then. Default 9 s.
+    pub probe_after: Duration,
 
     /// How long an idempotency key outlives its execution's end. Default 7 days.
     pub key_retention: Duration,
@@ -74,9 +80,18 @@ pub struct Options {
     /// cost the term. Default 15 s.
     pub progress_max: Duration,
 
-    /// Longest call to the ledger, renewals apart: a backstop against a database that neither
+    /// Longest call to the ledger, those for leases apart: a backstop against a database that neither
     /// answers nor fails; more than its statement timeout (10 s). Default 12 s.
     pub call_timeout: Duration,
+
+    /// A loop that has not come round for this long ends the ticker with
+    /// [`Error::LoopStalled`]: whatever it hangs in, a new process does not. Every call of a loop
+    /// is bounded by `call_timeout`, so that no outage of the database does it. More than
+    /// `progress_max`. Default 60 s.
+    pub stall_max: Duration,
+
+    /// How often the ledger's pulse is taken for the gauges. Default 5 s.
+    pub gauges_every: Duration,
 
     /// Most schedules read at once. Default 500.
     pub due_max: u32,
@@ -107,6 +122,7 @@ impl Default for Options {
             idle_max: Duration::from_secs(1),
             recover_grace: Duration::from_secs(5),
             unknown_after: Duration::from_mins(15),
+            probe_after: Duration::from_secs(9),
             key_retention: Duration::from_hours(7 * 24),
             definition_gone_after: Duration::from_mins(10),
             session_lease: Duration::from_secs(9),
@@ -114,6 +130,8 @@ impl Default for Options {
             clock_step_max: Duration::from_secs(1),
             progress_max: Duration::from_secs(15),
             call_timeout: Duration::from_secs(12),
+            stall_max: Duration::from_mins(1),
+            gauges_every: Duration::from_secs(5),
             due_max: 500,
             plan_executions_max: PLAN_EXECUTIONS_MAX,
             sweep_rows_max: 500,
@@ -148,6 +166,7 @@ impl Options {
             ("idle_max", self.idle_max),
             ("clock_step_max", self.clock_step_max),
             ("call_timeout", self.call_timeout),
+            ("gauges_every", self.gauges_every),
         ] {
             if value < Duration::from_millis(1) {
                 return refuse(name, "it must be at least 1 ms");
@@ -175,6 +194,9 @@ impl Options {
                 "it must be at least twice idle_max and sweep_every",
             );
         }
+        if self.stall_max <= self.progress_max {
+            return refuse("stall_max", "it must be more than progress_max");
+        }
         if self.partition_count == Some(0) {
             return refuse("partition_count", "it must be at least 1");
         }
@@ -185,6 +207,11 @@ impl Options {
             return refuse("due_max", "it and sweep_rows_max must be at least 1");
         }
         Ok(())
+    }
+
+    /// Longest look at the partitions, and longest bid: what is won leaves time for a renewal.
+    pub(crate) const fn bid_timeout(&self) -> Duration {
+        self.self_fence.saturating_sub(self.renew_every)
     }
 
     /// A new identity of a process start.
@@ -226,7 +253,9 @@ mod tests {
         ]
         .map(|duration| duration.as_secs());
         assert_eq!(seconds, [9, 3, 2, 7, 1, 1, 5, 3]);
+        assert_eq!(options.stall_max, Duration::from_mins(1));
         assert_eq!(options.unknown_after, Duration::from_mins(15));
+        assert_eq!(options.probe_after, options.session_lease);
         assert_eq!(options.key_retention, Duration::from_hours(168));
         assert_eq!(options.definition_gone_after, Duration::from_mins(10));
         let slowest_sweep = options.call_timeout + options.sweep_every.mul_f64(1.1);
@@ -239,7 +268,7 @@ mod tests {
     #[test]
     fn options_that_contradict_each_other_are_refused_by_name() {
         type Change = fn(&mut Options);
-        let cases: [(&str, Change); 11] = [
+        let cases: [(&str, Change); 12] = [
             ("lease", |o| o.lease = Duration::from_millis(999)),
             ("lease", |o| o.lease = LEASE_MAX + Duration::from_millis(1)),
             ("session_lease", |o| o.session_lease = Duration::ZERO),
@@ -247,6 +276,7 @@ mod tests {
             ("renew_every", |o| o.renew_every = Duration::from_secs(5)),
             ("view_gap", |o| o.view_gap = o.sweep_every),
             ("progress_max", |o| o.progress_max = o.idle_max),
+            ("stall_max", |o| o.stall_max = o.progress_max),
             ("partition_count", |o| o.partition_count = Some(0)),
             ("plan_executions_max", |o| o.plan_executions_max = 1001),
             ("sweep_every", |o| o.sweep_every = Duration::ZERO),
@@ -260,6 +290,16 @@ mod tests {
                 text.starts_with(&format!("invalid ticker option {name}:")),
                 "{text}"
             );
+        }
+    }
+
+    #[test]
+    fn r45_every_sweep_looks_within_five_seconds() {
+        let options = Options::default();
+        assert_eq!(options.sweep_every, Duration::from_secs(1));
+        for _ in 0..100 {
+            let period = jittered(options.sweep_every);
+            assert!(period <= Duration::from_secs(5), "{period:?}");
         }
     }
 

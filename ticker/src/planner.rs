@@ -4,21 +4,25 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use bellwether_schemas::state::NonFireReason;
 use bellwether_store::leadership::Term;
 use bellwether_store::planning::{PlanStep, Planned};
 use bellwether_store::schedules::Schedule;
 use bellwether_store::{Error, ErrorKind, Result, Store};
 use bellwether_telemetry::spans::{self, About};
-use bellwether_telemetry::{self as telemetry, metrics};
+use bellwether_telemetry::{self as telemetry, Trouble, metrics};
+use chrono::{DateTime, Utc};
 use futures_util::StreamExt as _;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 use crate::Waker;
 use crate::calls::{back_off, bounded};
+use crate::clock::BootTime;
 use crate::handle::Shared;
 use crate::planning::{self, Outlook};
 use crate::progress::Loop;
+use crate::terms::End;
 use crate::view::Look;
 use crate::watch;
 
@@ -37,18 +41,26 @@ pub(crate) struct Planner {
 
 /// What the statements of one round have in common.
 struct Round<'a> {
-    term: &'a Term,
     /// What was read, for the spans of what fires.
     schedules: HashMap<Uuid, &'a Schedule>,
     /// On the wall; it decides nothing.
     began: SystemTime,
+    /// The ledger's clock when it answered, and boot time then.
+    ledger_now: DateTime<Utc>,
+    received: BootTime,
+}
+
+/// One statement: steps of one partition, under its term.
+struct Statement {
+    term: Term,
+    steps: Vec<PlanStep>,
 }
 
 /// What the statements of one round came to.
 #[derive(Debug, Default)]
 struct Tally {
-    /// The ledger refused: the term is over.
-    term_over: bool,
+    /// Steps that were not taken because the term of their partition is over.
+    unled: usize,
     /// Schedules that moved.
     moved: usize,
     /// Schedules that had changed and must be read again.
@@ -61,31 +73,34 @@ struct Tally {
 
 impl Planner {
     pub(crate) async fn run(self, stop: CancellationToken) {
-        let mut standing = self.shared.watch_standing();
+        let mut terms = self.shared.watch_terms();
         let mut failures = 0;
+        let mut trouble = Trouble::with(Loop::Planning.purpose());
         while !stop.is_cancelled() {
-            let rest = self.turn(&mut failures).await;
+            let rest = self.turn(&mut failures, &mut trouble).await;
             tokio::select! {
                 () = stop.cancelled() => {}
                 // Won a term, perhaps. A closed channel cannot be: `shared` holds the sender.
-                _ = standing.changed() => {}
+                _ = terms.changed() => {}
                 () = tokio::time::sleep(rest) => {}
             }
         }
     }
 
-    /// One round if this process leads; how long to rest after it.
-    async fn turn(&self, failures: &mut u32) -> Duration {
+    /// One round if this process leads anything; how long to rest after it.
+    async fn turn(&self, failures: &mut u32, trouble: &mut Trouble) -> Duration {
         let options = &self.shared.options;
         let progress = &self.shared.progress;
-        let Some(term) = self.shared.leading() else {
+        let terms = self.shared.leading();
+        if terms.is_empty() {
             *failures = 0;
             progress.succeeded(Loop::Planning, self.shared.clock.now());
             return options.idle_max;
-        };
-        match self.round(&term).await {
+        }
+        match self.round(&terms).await {
             Ok(rest) => {
                 *failures = 0;
+                trouble.over();
                 progress.succeeded(Loop::Planning, self.shared.clock.now());
                 rest
             }
@@ -93,16 +108,17 @@ impl Planner {
                 *failures += 1;
                 self.shared.counters.plan_errors.add(1);
                 progress.turned(Loop::Planning, self.shared.clock.now());
-                tracing::warn!(%error, failures, epoch = term.epoch, "planning goes on after an error");
+                trouble.note(&error);
                 back_off(*failures, options.idle_max)
             }
         }
     }
 
-    async fn round(&self, term: &Term) -> Result<Duration> {
+    async fn round(&self, terms: &[Term]) -> Result<Duration> {
         let Shared { options, clock, .. } = &*self.shared;
         let sent = clock.now();
-        let read = self.store.due_schedules(options.due_max);
+        let partitions: Vec<_> = terms.iter().map(|term| term.partition).collect();
+        let read = self.store.due_schedules(&partitions, options.due_max);
         let due = bounded("read what is due", options.call_timeout, read).await?;
         let received = clock.now();
         watch::look(
@@ -121,22 +137,22 @@ impl Planner {
         }
         let read_all = due.schedules.len() < usize::try_from(options.due_max).unwrap_or(usize::MAX);
         let round = Round {
-            term,
             schedules: due.schedules.iter().map(|one| (one.id, one)).collect(),
             began: spans::now(),
+            ledger_now: due.now,
+            received,
         };
         let Outlook { mut steps, next } = planning::plan_steps(&due, options.plan_executions_max);
         for fire in steps.iter_mut().flat_map(|step| &mut step.fires) {
             fire.trace = telemetry::root(fire.id);
         }
-        let statements = planning::statements(steps, options.plan_executions_max, STEPS_MAX);
+        let statements = self.statements(&round, terms, steps);
         let tally = self.plan_all(&round, statements).await;
-        if tally.term_over {
-            self.shared.step_down(term.term_id);
-            return Ok(options.idle_max);
-        }
         if let Some(error) = tally.error {
             return Err(error);
+        }
+        if tally.unled > 0 && tally.moved + tally.behind == 0 {
+            return Ok(options.idle_max);
         }
         if tally.behind > 0 && tally.moved == 0 {
             let text = "none of the schedules read moved; they are read again";
@@ -153,9 +169,35 @@ impl Planner {
         ))
     }
 
-    async fn plan_all(&self, round: &Round<'_>, statements: Vec<Vec<PlanStep>>) -> Tally {
+    /// The steps of each partition by themselves, under the term of that partition.
+    fn statements(
+        &self,
+        round: &Round<'_>,
+        terms: &[Term],
+        steps: Vec<PlanStep>,
+    ) -> Vec<Statement> {
+        let mut by_partition: HashMap<_, Vec<_>> = HashMap::new();
+        for step in steps {
+            let schedule = round.schedules.get(&step.schedule_id);
+            let partition = schedule.map(|schedule| schedule.partition);
+            by_partition.entry(partition).or_default().push(step);
+        }
+        let executions_max = self.shared.options.plan_executions_max;
+        let of = |term: &Term| {
+            let steps = by_partition.remove(&Some(term.partition));
+            let all = planning::statements(steps.unwrap_or_default(), executions_max, STEPS_MAX);
+            let statement = |steps| Statement {
+                term: term.clone(),
+                steps,
+            };
+            all.into_iter().map(statement).collect::<Vec<_>>()
+        };
+        terms.iter().flat_map(of).collect()
+    }
+
+    async fn plan_all(&self, round: &Round<'_>, statements: Vec<Statement>) -> Tally {
         let mut outcomes = futures_util::stream::iter(statements)
-            .map(|steps| self.plan_or_split(round, steps))
+            .map(|statement| self.plan_or_split(round, statement))
             .buffer_unordered(IN_FLIGHT_MAX);
         let mut all = Tally::default();
         while let Some(one) = outcomes.next().await {
@@ -164,21 +206,22 @@ impl Planner {
         all
     }
 
-    /// Plans the steps together; each alone if the ledger refuses them together, so that one
-    /// bad row stops no other.
-    async fn plan_or_split(&self, round: &Round<'_>, steps: Vec<PlanStep>) -> Tally {
-        let together = self.plan(round, &steps).await;
+    /// Plans the steps together; each alone if the ledger refuses them together, or waits in vain for a
+    /// lock that one of them needs, so that one bad row stops no other.
+    async fn plan_or_split(&self, round: &Round<'_>, statement: Statement) -> Tally {
+        let Statement { term, steps } = statement;
+        let together = self.plan(round, &term, &steps).await;
         let refused = together
             .error
             .as_ref()
-            .is_some_and(|error| !error.is_transient());
+            .is_some_and(|error| !error.is_transient() || error.kind() == ErrorKind::Conflict);
         if !refused || steps.len() == 1 {
             return together;
         }
         let mut all = Tally::default();
         for step in steps {
             let schedule = step.schedule_id;
-            let one = self.plan(round, &[step]).await;
+            let one = self.plan(round, &term, &[step]).await;
             if let Some(error) = &one.error {
                 tracing::error!(%error, %schedule, "a schedule cannot be planned, the others go on");
             }
@@ -188,16 +231,19 @@ impl Planner {
     }
 
     /// One statement, sent only while the process may believe in its term.
-    async fn plan(&self, round: &Round<'_>, steps: &[PlanStep]) -> Tally {
-        if self.shared.leading().as_ref() != Some(round.term) {
-            return Tally {
-                term_over: true,
-                ..Tally::default()
-            };
-        }
-        let call = self.store.plan(round.term, steps);
-        match bounded("plan what is due", self.shared.options.call_timeout, call).await {
-            Ok(planned) => self.take(round, steps, &planned),
+    async fn plan(&self, round: &Round<'_>, term: &Term, steps: &[PlanStep]) -> Tally {
+        let Some(_under_way) = self.shared.plan(term) else {
+            // Its time is over here; the ledger does not know that yet.
+            self.shared.keep_now.notify_one();
+            return Tally::unled(steps);
+        };
+        let call = self.store.plan(term, steps);
+        let planned = bounded("plan what is due", self.shared.options.call_timeout, call).await;
+        // A round may have many statements: each is a step forward.
+        let now = self.shared.clock.now();
+        self.shared.progress.turned(Loop::Planning, now);
+        match planned {
+            Ok(planned) => self.take(round, term, steps, &planned),
             Err(error) => Tally {
                 error: Some(error),
                 ..Tally::default()
@@ -205,23 +251,24 @@ impl Planner {
         }
     }
 
-    fn take(&self, round: &Round<'_>, steps: &[PlanStep], planned: &Planned) -> Tally {
+    fn take(&self, round: &Round<'_>, term: &Term, steps: &[PlanStep], planned: &Planned) -> Tally {
         let counters = &self.shared.counters;
         if !planned.term_ok {
             counters.fenced_plans.add(1);
             tracing::warn!(
-                epoch = round.term.epoch,
+                epoch = term.epoch,
+                partition = term.partition,
                 "a plan was refused: the term is over, stepping down"
             );
-            return Tally {
-                term_over: true,
-                ..Tally::default()
-            };
+            self.shared.end(term, End::Fenced);
+            self.shared.look_again.notify_one();
+            return Tally::unled(steps);
         }
         if planned.executions > 0 {
             self.waker.wake();
         }
         let moved: HashSet<_> = planned.moved.iter().collect();
+        let passed: HashMap<_, _> = planned.overlapped.iter().copied().collect();
         for step in steps
             .iter()
             .filter(|step| moved.contains(&step.schedule_id))
@@ -232,34 +279,35 @@ impl Planner {
             }
             if let Some(missed) = &step.missed {
                 counters.misfired.add(missed.count);
-                metrics::counters()
-                    .fires
-                    .add(missed.count, &[metrics::outcome("misfired")]);
                 tracing::warn!(
                     schedule = %step.schedule_id,
                     from = %missed.from,
                     until = %missed.until,
                     count = missed.count,
-                    "instants were missed; the newest one fires"
+                    "instants were missed and do not fire"
                 );
             }
             // Which of the fires were there already is not told: their span, with the same ids,
             // is sent twice. Better than no span for all others of the statement.
-            round.trace(step);
+            match passed.get(&step.schedule_id) {
+                Some(reason) => {
+                    counters.overlapped.add(1);
+                    tracing::debug!(
+                        schedule = %step.schedule_id,
+                        reason = reason.as_str(),
+                        "an instant does not fire: a fire of its schedule is unfinished"
+                    );
+                }
+                None => round.trace(step),
+            }
         }
+        round.count(steps, &moved, &passed, planned, self.shared.clock.now());
         let behind = steps.len() - moved.len().min(steps.len());
         counters
             .conflicts
             .add(u64::try_from(behind).unwrap_or(u64::MAX));
         counters.fires.add(planned.fires);
         counters.fires_existing.add(planned.fires_existing);
-        for (outcome, count) in [
-            ("fired", planned.fires),
-            ("conflict", planned.fires_existing),
-        ] {
-            let outcome = [metrics::outcome(outcome)];
-            metrics::counters().fires.add(count, &outcome);
-        }
         counters.executions.add(planned.executions);
         Tally {
             moved: moved.len(),
@@ -292,13 +340,87 @@ impl Round<'_> {
             spans::fire(&fire.trace, self.began, &about);
         }
     }
+
+    /// Counts what a committed statement did. Which of its fires were there already is not told:
+    /// then the totals go without the job.
+    fn count(
+        &self,
+        steps: &[PlanStep],
+        moved: &HashSet<&Uuid>,
+        passed: &HashMap<Uuid, NonFireReason>,
+        planned: &Planned,
+        now: BootTime,
+    ) {
+        let counter = &metrics::counters().fires;
+        let count = |many: u64, labels: &[metrics::Label]| {
+            if many > 0 {
+                counter.add(many, labels);
+            }
+        };
+        let steps = || {
+            steps
+                .iter()
+                .filter(|step| moved.contains(&step.schedule_id))
+        };
+        let all: usize = steps()
+            .filter(|step| !passed.contains_key(&step.schedule_id))
+            .map(|step| step.fires.len())
+            .sum();
+        let told = u64::try_from(all).is_ok_and(|all| all == planned.fires);
+        for step in steps() {
+            let Some(schedule) = self.schedules.get(&step.schedule_id) else {
+                continue;
+            };
+            let labels = |word: &'static str| {
+                [
+                    metrics::job(&schedule.job),
+                    metrics::trigger(schedule.timing.kind()),
+                    metrics::outcome(word),
+                ]
+            };
+            if let Some(missed) = &step.missed {
+                let reason = NonFireReason::Misfired.as_str();
+                count(missed.count, &labels(reason));
+            }
+            if let Some(reason) = passed.get(&step.schedule_id) {
+                count(1, &labels(reason.as_str()));
+                continue;
+            }
+            if told {
+                let many = u64::try_from(step.fires.len()).unwrap_or(u64::MAX);
+                count(many, &labels("fired"));
+            }
+            let queue = [metrics::queue(&schedule.queue)];
+            for fire in &step.fires {
+                let late = (self.ledger_now - fire.scheduled_at)
+                    .to_std()
+                    .unwrap_or_default();
+                let delay = late + now.since(self.received);
+                metrics::histograms()
+                    .schedule_delay
+                    .record(delay.as_secs_f64(), &queue);
+            }
+        }
+        if !told {
+            count(planned.fires, &[metrics::outcome("fired")]);
+        }
+        count(planned.fires_existing, &[metrics::outcome("conflict")]);
+    }
 }
 
 // === impl Tally ===
 
 impl Tally {
+    /// Nothing was written: the partition is another's now. It stops no other.
+    fn unled(steps: &[PlanStep]) -> Self {
+        Self {
+            unled: steps.len(),
+            ..Self::default()
+        }
+    }
+
     fn add(&mut self, other: Self) {
-        self.term_over |= other.term_over;
+        self.unled += other.unled;
         self.moved += other.moved;
         self.behind += other.behind;
         self.error = self.error.take().or(other.error);

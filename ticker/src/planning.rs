@@ -3,6 +3,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
+use bellwether_schemas::state::Overlap;
 use bellwether_schemas::trace::TraceContext;
 use bellwether_schemas::{ids, text};
 use bellwether_store::planning::{Due, MissedRange, PlanStep, PlannedFire};
@@ -106,9 +107,15 @@ fn settle(
     let shards = usize::try_from(schedule.shard_total)
         .unwrap_or(usize::MAX)
         .max(1);
-    let fires_max = (executions_max / shards).max(1);
+    let fires_max = match schedule.overlap {
+        Overlap::Allow => (executions_max / shards).max(1),
+        // Whether the next one fires depends on this one: it is settled by a statement of its own,
+        // at once, for what is left is due.
+        Overlap::Skip | Overlap::QueueOne | Overlap::Replace => 1,
+    };
     let misfire = Misfire {
         grace: schedule.grace,
+        policy: schedule.misfire,
     };
     let step = bellwether_time::step(timing, schedule.cursor, now, &misfire, fires_max);
     PlanStep {
@@ -149,6 +156,7 @@ fn unmoved(schedule: &Schedule) -> PlanStep {
         new_cursor: schedule.cursor,
         new_next_at: None,
         shard_total: schedule.shard_total,
+        overlap: schedule.overlap,
         fires: Vec::new(),
         missed: None,
         fault: None,
@@ -168,6 +176,7 @@ fn delta(duration: Duration) -> chrono::TimeDelta {
 #[cfg(test)]
 mod tests {
     use bellwether_store::schedules::{NewSchedule, Timing as Stored};
+    use bellwether_time::MisfirePolicy;
     use uuid::Uuid;
 
     use super::*;
@@ -189,11 +198,14 @@ mod tests {
             shard_total: new.shard_total,
             policy: new.policy,
             grace: new.grace,
+            misfire: new.misfire,
+            overlap: new.overlap,
             origin: new.origin,
             code_hash: None,
             edited_at: None,
             enabled: true,
             version: 3,
+            partition: 0,
             cursor: at(cursor),
             next_at: None,
             ended: false,
@@ -280,6 +292,65 @@ mod tests {
         assert_eq!(missed.from, at("2026-01-01T00:00:01Z"));
         assert_eq!(missed.until, at("2026-01-01T02:59:59Z"));
         assert_eq!(outlook.next, Some(at("2026-01-01T03:00:01Z")));
+    }
+
+    #[test]
+    fn a_long_catch_up_takes_statements_of_the_usual_size() {
+        let every = Stored::Every {
+            period_ms: 1_000,
+            anchor: Some(at("2026-01-01T00:00:00Z")),
+        };
+        let mut one = schedule(1, every, "2026-01-01T00:00:00Z");
+        one.shard_total = 100;
+        one.misfire = MisfirePolicy::CatchUp {
+            max: 25,
+            window: Duration::from_hours(1),
+        };
+        let now = "2026-01-01T03:00:00Z";
+        let mut fired = Vec::new();
+        let mut ranges = Vec::new();
+        loop {
+            let outlook = plan_steps(&due(now, vec![one.clone()]), 1_000);
+            let step = &outlook.steps[0];
+            if step.new_cursor == one.cursor {
+                break;
+            }
+            assert!(executions(step) <= 1_000);
+            ranges.extend(step.missed.clone());
+            fired.extend(step.fires.iter().map(|fire| fire.scheduled_at));
+            one.cursor = step.new_cursor;
+        }
+        // The 61 that are at most a minute late, and the 25 before them.
+        assert_eq!(fired.len(), 61 + 25);
+        assert!(fired.is_sorted());
+        assert_eq!(fired.first(), Some(&at("2026-01-01T02:58:35Z")));
+        assert_eq!(fired.last(), Some(&at(now)));
+        let [range] = ranges.as_slice() else {
+            unreachable!("{ranges:?}")
+        };
+        assert_eq!(range.count, 10_800 - 61 - 25);
+        assert_eq!(range.until, at("2026-01-01T02:58:34Z"));
+    }
+
+    #[test]
+    fn with_an_overlap_policy_a_step_has_one_fire_and_the_rest_is_due_at_once() {
+        let every = Stored::Every {
+            period_ms: 1_000,
+            anchor: Some(at("2026-01-01T00:00:00Z")),
+        };
+        for overlap in [Overlap::Skip, Overlap::QueueOne, Overlap::Replace] {
+            let mut one = schedule(1, every.clone(), "2026-01-01T00:00:00Z");
+            one.overlap = overlap;
+            let now = due("2026-01-01T00:00:03Z", vec![one]);
+            let outlook = plan_steps(&now, 1_000);
+            let step = &outlook.steps[0];
+            assert_eq!((step.overlap, step.fires.len()), (overlap, 1));
+            assert_eq!(step.new_cursor, at("2026-01-01T00:00:01Z"));
+            assert_eq!(
+                rest_until(outlook.next, now.now, Duration::ZERO, Duration::MAX),
+                Duration::ZERO
+            );
+        }
     }
 
     #[test]

@@ -5,9 +5,10 @@
 
 use std::sync::Arc;
 
-use bellwether_schemas::state::State;
+use bellwether_schemas::state::{Reason, State};
+use bellwether_store::sweeps::Recovered;
 use bellwether_store::{Result, Store};
-use bellwether_telemetry::metrics;
+use bellwether_telemetry::{Trouble, metrics};
 use tokio_util::sync::CancellationToken;
 
 use crate::Waker;
@@ -38,9 +39,10 @@ enum Swept {
 
 impl Sweeper {
     /// The loops with a sweep of their own.
-    pub(crate) const LOOPS: [Loop; 6] = [
+    pub(crate) const LOOPS: [Loop; 7] = [
         Loop::Losses,
         Loop::Dispatch,
+        Loop::Held,
         Loop::Starts,
         Loop::Unknown,
         Loop::Keys,
@@ -57,6 +59,7 @@ impl Sweeper {
             ..
         } = &*self.shared;
         let mut idle_turns = 0;
+        let mut trouble = Trouble::with(sweep.purpose());
         while !stop.is_cancelled() {
             progress.turned(sweep, clock.now());
             let swept = if idle_turns > 0 {
@@ -70,11 +73,14 @@ impl Sweeper {
                 swept
             };
             match &swept {
-                Ok(_) => progress.succeeded(sweep, clock.now()),
+                Ok(_) => {
+                    progress.succeeded(sweep, clock.now());
+                    trouble.over();
+                }
                 Err(error) => {
                     counters.sweep_errors.add(1);
                     progress.turned(sweep, clock.now());
-                    tracing::warn!(%error, sweep = sweep.as_str(), "a sweep failed and is repeated");
+                    trouble.note(error);
                 }
             }
             if matches!(swept, Ok(Swept::More)) {
@@ -102,33 +108,76 @@ impl Sweeper {
                 }
                 Ok(self.swept(count))
             }
+            Loop::Held => self.held().await,
             Loop::Starts => {
                 let call = store.expire_starts(limit);
-                let count = bounded("end what missed its start deadline", within, call).await?;
-                counters.starts_ended.add(count);
-                Ok(self.swept(count))
-            }
-            Loop::Unknown => {
-                let call = store.escalate_unknown(options.unknown_after, limit);
-                let count = bounded("escalate unknown executions", within, call).await?;
-                counters.unknown_escalated.add(count);
-                if count > 0 {
-                    tracing::error!(
-                        count,
-                        "executions are unknown for too long; an operator decides"
-                    );
+                let ended = bounded("end what missed its start deadline", within, call).await?;
+                counters.starts_ended.add(count(ended.len()));
+                for one in &ended {
+                    count_ended(Some(&one.job), one.state, one.reason, 1);
                 }
-                Ok(self.swept(count))
+                Ok(self.swept(count(ended.len())))
             }
+            Loop::Unknown => self.unknown().await,
             Loop::Keys => {
                 let call = store.forget_keys(options.key_retention, limit);
                 let count = bounded("forget idempotency keys", within, call).await?;
                 counters.keys_forgotten.add(count);
-                Ok(self.swept(count))
+                let call = store.forget_idempotency(options.key_retention, limit);
+                let settled = bounded("forget settled idempotency keys", within, call).await?;
+                counters.keys_forgotten.add(settled);
+                Ok(self.swept(count.max(settled)))
             }
             Loop::Definitions => self.definitions().await,
-            Loop::Leadership | Loop::Planning => Ok(Swept::Done),
+            Loop::Leadership | Loop::Planning | Loop::Gauges => Ok(Swept::Done),
         }
+    }
+
+    /// Escalates first: what is too old is not asked about once more.
+    async fn unknown(&self) -> Result<Swept> {
+        let Shared {
+            options, counters, ..
+        } = &*self.shared;
+        let (limit, within) = (options.sweep_rows_max, options.call_timeout);
+        let call = self.store.escalate_unknown(options.unknown_after, limit);
+        let escalated = bounded("escalate unknown executions", within, call).await?;
+        counters.unknown_escalated.add(escalated);
+        if escalated > 0 {
+            tracing::error!(
+                count = escalated,
+                "executions are unknown for too long; an operator decides: see `bellwether \
+                 executions list --state unknown`"
+            );
+        }
+        let call = self.store.dispatch_probes(options.probe_after, limit);
+        let probes = bounded("dispatch probes", within, call).await?;
+        counters.probes_dispatched.add(probes);
+        if probes > 0 {
+            self.waker.wake();
+        }
+        Ok(self.swept(escalated.max(probes)))
+    }
+
+    /// Hands requests to cancel on first: what ends by them may let a held fire go at once.
+    async fn held(&self) -> Result<Swept> {
+        let Shared {
+            options, counters, ..
+        } = &*self.shared;
+        let (limit, within) = (options.sweep_rows_max, options.call_timeout);
+        let call = self.store.apply_fire_cancels(limit);
+        let replaced = bounded("cancel what is replaced", within, call).await?;
+        counters.fires_cancelled.add(replaced.fires);
+        if replaced.ended > 0 {
+            let why = Some(Reason::Cancelled);
+            count_ended(None, State::Cancelled, why, replaced.ended);
+        }
+        let call = self.store.release_held(limit);
+        let released = bounded("let held fires go", within, call).await?;
+        counters.fires_released.add(released.fires);
+        if released.executions > 0 {
+            self.waker.wake();
+        }
+        Ok(self.swept(replaced.executions.max(released.executions)))
     }
 
     /// Ends schedules that the whole fleet has stopped to define.
@@ -191,14 +240,23 @@ impl Sweeper {
         let recovered = bounded("recover lost executions", within, call).await?;
         counters.recovered.add(count(recovered.len()));
         for one in &recovered {
-            let outcome = [metrics::outcome(one.state.as_str())];
-            metrics::counters().recovered.add(1, &outcome);
+            count_recovered(one);
             tracing::warn!(execution = %one.execution_id, state = %one.state, "an execution was taken from its claim");
         }
         if recovered.iter().any(|one| one.state == State::Retrying) {
             self.waker.wake();
         }
-        Ok(self.swept(count(lost.len().max(recovered.len()))))
+        if !self.looks_unbroken().await? {
+            return Ok(Swept::Done);
+        }
+        let call = self.watched(self.store.recover_probes(options.recover_grace, limit));
+        let probes = bounded("take back lost probes", within, call).await?;
+        counters.probes_recovered.add(count(probes.len()));
+        for execution in &probes {
+            tracing::warn!(%execution, "a probe was taken from its worker, and is asked again");
+        }
+        let most = lost.len().max(recovered.len()).max(probes.len());
+        Ok(self.swept(count(most)))
     }
 
     /// Looks at the ledger, with a stamp before and after; whether losses may be declared.
@@ -243,6 +301,29 @@ const fn idle_turns_of(sweep: Loop) -> u32 {
         Loop::Definitions => 29,
         _ => 0,
     }
+}
+
+fn count_recovered(one: &Recovered) {
+    let labels = [
+        metrics::outcome(one.state.as_str()),
+        metrics::reason(one.reason.as_str()),
+    ];
+    metrics::counters().recovered.add(1, &labels);
+    if one.reason == Reason::Timeout {
+        let seen_by = [metrics::kind("sweep")];
+        metrics::counters().execution_timeouts.add(1, &seen_by);
+    }
+    if one.state.is_terminal() {
+        count_ended(Some(&one.job), one.state, Some(one.reason), 1);
+    }
+}
+
+/// Executions that a sweep ended; of several jobs without the label.
+fn count_ended(job: Option<&str>, state: State, reason: Option<Reason>, many: u64) {
+    let reason = reason.map_or("none", Reason::as_str);
+    let mut labels = vec![metrics::outcome(state.as_str()), metrics::reason(reason)];
+    labels.extend(job.map(metrics::job));
+    metrics::counters().executions.add(many, &labels);
 }
 
 fn count(rows: usize) -> u64 {

@@ -4,19 +4,22 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bellwether_store::{Ledger, Store};
+use bellwether_telemetry::metrics;
 use tokio_util::sync::CancellationToken;
 
 use crate::calls::{back_off, bounded, rest};
 use crate::clock::{BootClock, SystemBootClock};
-use crate::handle::{Handle, Shared, Standing};
+use crate::gauges::Meter;
+use crate::handle::{Handle, Shared};
 use crate::leadership::{Leadership, check_partitions};
 use crate::loops::Loops;
 use crate::planner::Planner;
 use crate::progress::Loop;
 use crate::sweeps::Sweeper;
-use crate::{Error, Options, Waker};
+use crate::terms::Phase;
+use crate::{Error, Options, Waker, watchdog};
 
-/// A ticker: one of several, of which one leads. All that matters of it is in the ledger; it
+/// A ticker: one of several, which lead the partitions among them. All that matters of it is in the ledger; it
 /// may be killed at any time.
 pub struct Ticker {
     store: Arc<dyn Store>,
@@ -81,7 +84,7 @@ impl Ticker {
     /// # Errors
     ///
     /// A partition count that differs from the ledger's, a ledger of another schema, and a
-    /// loop that panicked or ended: the process should end and be started again.
+    /// loop that panicked, ended or hangs: the process should end and be started again.
     pub async fn run(self, shutdown: CancellationToken) -> Result<(), Error> {
         let shared = Arc::clone(&self.shared);
         let ended = match self.read_ledger(&shutdown).await {
@@ -89,7 +92,7 @@ impl Ticker {
             Ok(None) => Ok(()),
             Err(error) => Err(error),
         };
-        shared.stand(Standing::Stopped);
+        shared.enter(Phase::Stopped);
         ended
     }
 
@@ -101,7 +104,7 @@ impl Ticker {
             let call = self.store.ledger();
             match bounded("read the ledger's identity", options.call_timeout, call).await {
                 Ok(ledger) => {
-                    check_partitions(&ledger, options.partition_count)?;
+                    check_partitions(ledger.partition_count, options.partition_count)?;
                     return Ok(Some(ledger));
                 }
                 Err(error) if error.is_transient() => {
@@ -123,8 +126,9 @@ impl Ticker {
             shared,
         } = self;
         tracing::info!(holder = shared.holder, ledger = %ledger.id, "the ticker starts");
+        metrics::announce(metrics::Role::Ticker);
         shared.progress.start(shared.clock.now());
-        shared.stand(Standing::Standby { leader: None });
+        shared.enter(Phase::Running);
 
         let (stop_work, stop_leading) = (CancellationToken::new(), CancellationToken::new());
         let (mut work, mut leading) = (Loops::default(), Loops::default());
@@ -140,6 +144,16 @@ impl Ticker {
                 Ok(())
             });
         }
+        let meter = Meter {
+            store: Arc::clone(&store),
+            shared: Arc::clone(&shared),
+            differ: false,
+        };
+        let stop = stop_work.clone();
+        work.spawn(Loop::Gauges, async move {
+            meter.run(stop).await;
+            Ok(())
+        });
         let planner = Planner {
             store,
             waker,
@@ -150,13 +164,15 @@ impl Ticker {
             planner.run(stop).await;
             Ok(())
         });
-        let leadership = Leadership::new(lease_store, Arc::clone(&shared), ledger);
-        leading.spawn(Loop::Leadership, leadership.run(stop_leading.clone()));
+        let stop = stop_leading.clone();
+        let leadership = Leadership::new(lease_store, Arc::clone(&shared), ledger, stop);
+        leading.spawn(Loop::Leadership, leadership.run());
 
         let failed = tokio::select! {
             () = shutdown.cancelled() => Ok(()),
             error = work.failure() => Err(error),
             error = leading.failure() => Err(error),
+            error = watchdog::stalled(&shared) => Err(error),
         };
         if let Err(error) = &failed {
             tracing::error!(%error, "the ticker ends");

@@ -1,6 +1,7 @@
 //! How a worker is put together.
 
 use std::collections::BTreeSet;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use bellwether_schemas::names;
@@ -8,12 +9,16 @@ use bellwether_schemas::subject::{DEFAULT_NAMESPACE, Subjects};
 use bellwether_store as store;
 
 use crate::broker::Broker;
+use crate::budget::StopBudget;
 use crate::capacity::Limits;
 use crate::definitions;
 use crate::delivery::Jobs;
+use crate::env;
 use crate::error::Error;
 use crate::job::Job;
-use crate::session::Lease;
+use crate::lease::Lease;
+use crate::persist::Persist;
+use crate::retry::Delays;
 use crate::worker::Worker;
 
 /// Most executions held beyond the free slots.
@@ -50,7 +55,12 @@ impl From<async_nats::Client> for Nats {
 pub struct Builder {
     jobs: Vec<Job>,
     database: Option<store::Options>,
-    schema: Option<String>,
+    pub(crate) schema: Option<String>,
+    pub(crate) health_file: Option<PathBuf>,
+    /// What `from_env` was refused, told by `build`.
+    refused: Option<(String, String)>,
+    /// Variables that nothing reads.
+    unknown_variables: Vec<String>,
     nats: Option<Broker>,
     namespace: String,
     name: Option<String>,
@@ -58,7 +68,13 @@ pub struct Builder {
     max_concurrent: Option<usize>,
     prefetch: Option<usize>,
     drain: Duration,
+    kill_after: Duration,
     lease: Lease,
+    cancel_grace: Duration,
+    leaked_max: Option<usize>,
+    persist: Persist,
+    delays: Delays,
+    probe_timeout: Duration,
 }
 
 impl Default for Builder {
@@ -67,6 +83,9 @@ impl Default for Builder {
             jobs: Vec::new(),
             database: None,
             schema: None,
+            health_file: None,
+            refused: None,
+            unknown_variables: Vec::new(),
             nats: None,
             namespace: DEFAULT_NAMESPACE.to_owned(),
             name: None,
@@ -74,7 +93,13 @@ impl Default for Builder {
             max_concurrent: None,
             prefetch: None,
             drain: Duration::from_secs(30),
+            kill_after: Duration::from_mins(1),
             lease: Lease::default(),
+            cancel_grace: Duration::from_secs(30),
+            leaked_max: None,
+            persist: Persist::default(),
+            delays: Delays::default(),
+            probe_timeout: Duration::from_secs(30),
         }
     }
 }
@@ -137,29 +162,77 @@ impl Builder {
         self
     }
 
+    /// What the platform gives a process between SIGTERM and SIGKILL: Kubernetes'
+    /// `terminationGracePeriodSeconds`, systemd's `TimeoutStopSec`. A worker whose stop may take
+    /// longer ([`StopBudget`]: the drain limit and 8 s) refuses to start, rather than be killed in
+    /// the middle of one. Default 60 s, more than Kubernetes gives unasked.
+    pub fn kill_after(mut self, limit: Duration) -> Self {
+        self.kill_after = limit;
+        self
+    }
+
+    /// A handler that was told to stop, by an operator's cancel or because its session was lost,
+    /// and has not returned after this time is given up: its execution ends without it, its slot
+    /// counts as leaked until it returns. 100 ms to 24 h; default 30 s.
+    pub fn cancel_grace(mut self, limit: Duration) -> Self {
+        self.cancel_grace = limit;
+        self
+    }
+
+    /// With so many slots leaked the worker stops in order with [`Error::Leaked`]. 1 to
+    /// `max_concurrent`; default: half of it, rounded up.
+    pub fn leaked_max(mut self, slots: usize) -> Self {
+        self.leaked_max = Some(slots);
+        self
+    }
+
+    /// How results are held that the ledger does not take at once.
+    pub fn persist(mut self, persist: Persist) -> Self {
+        self.persist = persist;
+        self
+    }
+
     /// The session's times. The defaults need no tuning; tests shorten them.
     pub fn lease(mut self, lease: Lease) -> Self {
         self.lease = lease;
         self
     }
 
-    /// Takes what is set of `BELLWETHER_DATABASE_URL`, `BELLWETHER_DATABASE_SCHEMA`,
-    /// `BELLWETHER_NATS_URL` and `BELLWETHER_NAMESPACE`.
-    pub fn from_env(mut self) -> Self {
-        let variable = |name| std::env::var(name).ok().filter(|value| !value.is_empty());
-        if let Some(url) = variable("BELLWETHER_DATABASE_URL") {
-            self.database = Some(store::Options::new(url));
-        }
-        if let Some(schema) = variable("BELLWETHER_DATABASE_SCHEMA") {
-            self.schema = Some(schema);
-        }
-        if let Some(url) = variable("BELLWETHER_NATS_URL") {
-            self = self.nats(url);
-        }
-        if let Some(namespace) = variable("BELLWETHER_NAMESPACE") {
-            self.namespace = namespace;
-        }
+    /// Time that a probe of an unknown execution may take; one without an answer by then makes it
+    /// an operator's. 1 s to 1 h; default 30 s. A worker that dies with a probe costs that time
+    /// and 7 s at most, until another asks.
+    pub fn probe_timeout(mut self, limit: Duration) -> Self {
+        self.probe_timeout = limit;
         self
+    }
+
+    /// Makes the delays before further attempts repeatable, for tests: every execution of this
+    /// worker waits for the n-th of [`RetryPolicy::delays`](crate::RetryPolicy::delays) of
+    /// this seed after its n-th attempt. Default: each delay is random by itself, so that many
+    /// that fail together do not return together.
+    pub fn retry_seed(mut self, seed: u64) -> Self {
+        self.delays = Delays::new(Some(seed));
+        self
+    }
+
+    /// Takes what is set of `BELLWETHER_DATABASE_URL`, `BELLWETHER_DATABASE_SCHEMA`,
+    /// `BELLWETHER_NATS_URL`, `BELLWETHER_NAMESPACE`, `BELLWETHER_HEALTH_FILE` (written while
+    /// [`run`](Self::run) runs) and of `BELLWETHER_WORKER_NAME`, `_MAX_CONCURRENT`, `_PREFETCH`,
+    /// `_DRAIN`, `_KILL_AFTER`, `_CANCEL_GRACE` and `_LEASE`, which mean what they mean for
+    /// `bellwether worker`. An empty one is not set; what cannot be is refused by
+    /// [`build`](Self::build); one of another name that begins with `BELLWETHER_WORKER_` is warned
+    /// about. What is called after this wins.
+    pub fn from_env(self) -> Self {
+        let before = self.clone();
+        let mut builder = match env::apply(self, &env::Process) {
+            Ok(builder) => builder,
+            Err((name, why)) => Self {
+                refused: Some((name, why)),
+                ..before
+            },
+        };
+        builder.unknown_variables = env::unknown(&env::Process);
+        builder
     }
 
     /// Checks everything that can be checked without a ledger or a broker.
@@ -168,6 +241,9 @@ impl Builder {
     ///
     /// Every [`Error`] that says what is missing, doubled or out of bounds.
     pub fn build(self) -> Result<Worker, Error> {
+        if let Some((name, why)) = self.refused {
+            return Err(Error::Variable { name, why });
+        }
         let mut jobs = Jobs::new();
         let mut schedules = Vec::new();
         for job in self.jobs {
@@ -196,6 +272,24 @@ impl Builder {
         let drain = Duration::from_secs(1)..=Duration::from_hours(24);
         bounded("drain", "use 1 s to 24 h", drain.contains(&self.drain))?;
         self.lease.check()?;
+        self.persist.check()?;
+        let grace = Duration::from_millis(100)..=Duration::from_hours(24);
+        let fits = grace.contains(&self.cancel_grace);
+        bounded("cancel_grace", "use 100 ms to 24 h", fits)?;
+        let probe = Duration::from_secs(1)..=Duration::from_hours(1);
+        let fits = probe.contains(&self.probe_timeout);
+        bounded("probe_timeout", "use 1 s to 1 h", fits)?;
+        let half = limits.max_concurrent.div_ceil(2);
+        let leaked_max = self.leaked_max.unwrap_or(half);
+        let fits = (1..=limits.max_concurrent).contains(&leaked_max);
+        bounded("leaked_max", "use 1 to max_concurrent", fits)?;
+        let needed = StopBudget::new(self.drain);
+        if self.kill_after < needed.total() {
+            return Err(Error::KillBudget {
+                kill_after: self.kill_after,
+                needed,
+            });
+        }
         let mut database = self.database.ok_or(Error::NoDatabase)?;
         database.backend()?;
         if let Some(schema) = self.schema {
@@ -213,7 +307,15 @@ impl Builder {
             definitions,
             limits,
             drain: self.drain,
+            kill_after: self.kill_after,
             lease: self.lease,
+            cancel_grace: self.cancel_grace,
+            leaked_max,
+            persist: self.persist,
+            delays: self.delays,
+            probe_timeout: self.probe_timeout,
+            health_file: self.health_file,
+            unknown_variables: self.unknown_variables,
         }))
     }
 
@@ -229,6 +331,15 @@ impl Builder {
 
 fn limits(max_concurrent: Option<usize>, prefetch: Option<usize>) -> Result<Limits, Error> {
     let cpus = std::thread::available_parallelism().map_or(1, usize::from);
+    limits_on(cpus, max_concurrent, prefetch)
+}
+
+/// The limits on a machine with so many CPUs.
+fn limits_on(
+    cpus: usize,
+    max_concurrent: Option<usize>,
+    prefetch: Option<usize>,
+) -> Result<Limits, Error> {
     let max_concurrent = max_concurrent.unwrap_or(cpus.max(2));
     bounded(
         "max_concurrent",
@@ -281,6 +392,39 @@ mod tests {
     }
 
     #[test]
+    fn r35_the_limits_follow_the_cpus_and_the_settings_say_them() {
+        for (cpus, concurrent) in [(1, 2), (2, 2), (64, 64), (4_096, 4_096)] {
+            let limits = limits_on(cpus, None, None).unwrap();
+            assert_eq!(limits.max_concurrent, concurrent, "{cpus} CPUs");
+            assert_eq!(limits.prefetch, concurrent.min(1_024), "{cpus} CPUs");
+        }
+        let worker = ready().max_concurrent(3).build().unwrap();
+        let rows = worker.settings().rows();
+        let said = |name| {
+            let row = rows.iter().find(|(row, _)| *row == name);
+            row.map(|(_, value)| value.to_string())
+        };
+        let said = |name| said(name).unwrap_or_default();
+        assert_eq!(said("max_concurrent"), "3");
+        assert_eq!(said("prefetch"), "3");
+        assert_eq!(said("queues"), "default");
+        assert_eq!(said("leaked_max"), "2");
+        assert_eq!(said("kill_after"), "1m");
+        assert_eq!(said("persist.high_water"), "512");
+    }
+
+    #[test]
+    fn r99_a_platform_that_kills_before_the_stop_is_over_is_refused_with_the_numbers() {
+        let secs = Duration::from_secs;
+        assert!(ready().drain(secs(30)).kill_after(secs(38)).build().is_ok());
+        let said = refusal(ready().drain(secs(30)).kill_after(secs(37)));
+        for number in ["37s", "drain limit 30s", "= 38s"] {
+            assert!(said.contains(number), "{said}");
+        }
+        assert!(refusal(ready().drain(Duration::from_hours(1))).contains("kill_after"));
+    }
+
+    #[test]
     fn r66_two_jobs_of_one_name_refuse_to_start() {
         let twice = ready().register(Job::new("a", async || Ok::<_, String>(())));
         assert!(refusal(twice).contains("two jobs are named \"a\""));
@@ -294,6 +438,8 @@ mod tests {
         assert!(refusal(ready().queues([""; 0])).contains("at least one"));
         assert!(refusal(ready().prefetch(1_025)).contains("0 to 1,024"));
         assert!(refusal(ready().max_concurrent(0)).contains("1 to 10,000"));
+        let never = refusal(ready().max_concurrent(2).leaked_max(3));
+        assert!(never.contains("leaked_max is out of bounds: use 1 to max_concurrent"));
         assert!(refusal(ready().drain(Duration::ZERO)).contains("drain"));
         assert!(refusal(ready().database(store::Options::new("mysql://x"))).contains("sqlite:"));
         let job = Job::new("a", async || Ok::<_, String>(()));

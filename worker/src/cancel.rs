@@ -8,13 +8,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bellwether_store::Store;
+use bellwether_telemetry::Trouble;
 use tokio::time::sleep;
 
 use crate::call::{CALL_MAX, bounded};
 use crate::claims::Claims;
 use crate::retry::between;
 use crate::session::Keeper;
-use crate::trouble::Trouble;
 
 /// Time between two looks, give or take a fifth.
 const EVERY: Duration = Duration::from_secs(1);
@@ -35,8 +35,8 @@ pub(crate) async fn run(ledger: Arc<dyn Store>, keeper: Arc<Keeper>, claims: Cla
         match bounded(CALL_MAX, ledger.cancel_hints(session)).await {
             Ok(requested) => {
                 trouble.over();
-                for claim_id in requested {
-                    claims.request_cancel(claim_id);
+                for hint in requested {
+                    claims.request_cancel(hint.claim_id, hint.ago);
                 }
             }
             Err(error) => trouble.note(&error),

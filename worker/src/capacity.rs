@@ -7,6 +7,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use bellwether_telemetry::metrics::{Label, gauges, queue};
 use tokio::sync::watch;
 
 use crate::clock;
@@ -32,6 +33,11 @@ pub(crate) struct Load {
     pub(crate) waiting: usize,
     /// Handlers that have not returned.
     pub(crate) running: usize,
+    /// Whether the worker would fill a free slot: it does not stop, and neither the ledger nor
+    /// results that pile up hold it back.
+    pub(crate) taking: bool,
+    /// Boot time since when it has had free slots without a break, and would have filled them.
+    free_since: Option<Duration>,
     pace: Pace,
 }
 
@@ -78,6 +84,12 @@ impl Load {
         self.free(limits) + self.pace.ahead(limits, now)
     }
 
+    /// Looks again whether a slot is free for what nobody holds yet.
+    fn note_free(&mut self, limits: Limits, now: Duration) {
+        let free = self.taking && self.running + self.waiting < limits.max_concurrent;
+        self.free_since = free.then(|| self.free_since.unwrap_or(now));
+    }
+
     fn free(&self, limits: Limits) -> usize {
         limits.max_concurrent.saturating_sub(self.running)
     }
@@ -117,6 +129,23 @@ impl Capacity {
 
     pub(crate) fn has_free_slot(&self) -> bool {
         self.load().running < self.limits.max_concurrent
+    }
+
+    /// Says whether free slots would be filled now.
+    pub(crate) fn set_taking(&self, taking: bool) {
+        let now = clock::boot();
+        self.load.send_if_modified(|load| {
+            let changed = load.taking != taking;
+            load.taking = taking;
+            load.note_free(self.limits, now);
+            changed
+        });
+    }
+
+    /// For how long it has had free slots without a break, and would have filled them.
+    pub(crate) fn free_for(&self) -> Option<Duration> {
+        let since = self.load().free_since?;
+        Some(clock::boot().saturating_sub(since))
     }
 
     /// Sees every change.
@@ -160,10 +189,12 @@ impl Reserved {
         self.capacity.load.send_modify(|load| {
             load.asked -= asked;
             load.waiting += 1;
+            load.note_free(self.capacity.limits, clock::boot());
         });
         Place {
             capacity: self.capacity.clone(),
             running: None,
+            queue: None,
         }
     }
 }
@@ -184,15 +215,29 @@ pub(crate) struct Place {
     capacity: Capacity,
     /// When its handler was started.
     running: Option<Duration>,
+    /// In whose gauges it counts.
+    queue: Option<[Label; 1]>,
 }
 
 impl Place {
+    /// From here on it counts in the gauges of a queue.
+    pub(crate) fn of_queue(mut self, name: &str) -> Self {
+        let queue = self.queue.insert([queue(name)]);
+        gauges().worker_queued.add(1, queue);
+        self
+    }
+
     /// Its handler starts.
     pub(crate) fn start(&mut self) {
         self.running = Some(clock::boot());
+        if let Some(queue) = &self.queue {
+            gauges().worker_queued.add(-1, queue);
+            gauges().worker_active.add(1, queue);
+        }
         self.capacity.load.send_modify(|load| {
             load.waiting -= 1;
             load.running += 1;
+            load.note_free(self.capacity.limits, clock::boot());
         });
     }
 }
@@ -200,12 +245,22 @@ impl Place {
 impl Drop for Place {
     fn drop(&mut self) {
         let now = clock::boot();
-        self.capacity.load.send_modify(|load| match self.running {
-            Some(started) => {
-                load.running -= 1;
-                load.pace.note(now.saturating_sub(started), now);
+        if let Some(queue) = &self.queue {
+            let gauges = gauges();
+            match self.running {
+                Some(_) => gauges.worker_active.add(-1, queue),
+                None => gauges.worker_queued.add(-1, queue),
             }
-            None => load.waiting -= 1,
+        }
+        self.capacity.load.send_modify(|load| {
+            match self.running {
+                Some(started) => {
+                    load.running -= 1;
+                    load.pace.note(now.saturating_sub(started), now);
+                }
+                None => load.waiting -= 1,
+            }
+            load.note_free(self.capacity.limits, now);
         });
     }
 }
@@ -267,6 +322,23 @@ mod tests {
         }
         pace.note(Duration::from_secs(3), now);
         assert_eq!(pace.ahead(LIMITS, now), 0);
+    }
+
+    #[test]
+    fn free_slots_are_told_from_their_last_break_on() {
+        let capacity = Capacity::new(LIMITS);
+        assert_eq!(capacity.free_for(), None, "nothing is taken yet");
+        capacity.set_taking(true);
+        assert!(capacity.free_for().is_some());
+        let mut reserved = capacity.reserve(4);
+        let mut places: Vec<_> = (0..4).map(|_| reserved.take()).collect();
+        assert_eq!(capacity.free_for(), None, "held for all of them");
+        places.iter_mut().for_each(Place::start);
+        assert_eq!(capacity.free_for(), None);
+        places.pop();
+        assert!(capacity.free_for().is_some());
+        capacity.set_taking(false);
+        assert_eq!(capacity.free_for(), None);
     }
 
     #[test]

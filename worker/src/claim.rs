@@ -10,7 +10,9 @@ use std::time::Duration;
 use bellwether_schemas::state::DeadReason;
 use bellwether_store::dead::DeadLetter;
 use bellwether_store::executions::{ClaimAnswer, ClaimAsk, Claimed, Deferral, Refusal, SubmitAsk};
+use bellwether_store::probes::{Probe, ProbeAnswer, ProbeAsk};
 use bellwether_store::{self as store, ErrorKind, Store};
+use bellwether_telemetry::Trouble;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
@@ -18,7 +20,6 @@ use crate::call::{CALL_MAX, bounded};
 use crate::delivery::{Ask, Wanted};
 use crate::retry::asking_again;
 use crate::session::Session;
-use crate::trouble::Trouble;
 
 /// Most asks of one batch.
 pub(crate) const BATCH_MAX: usize = 256;
@@ -32,12 +33,17 @@ pub(crate) struct Batch {
     pub(crate) wanted: Vec<Wanted>,
     /// Boot time before the first ask.
     pub(crate) asked: Duration,
+    /// Time a probe may take.
+    pub(crate) probe_timeout: Duration,
 }
 
 /// The ledger's answer to one ask.
 #[derive(Debug)]
 pub(crate) enum Answer {
     Claimed(Box<Claimed>),
+    /// It is `unknown`, and the message asks for a probe, which is claimed next.
+    ProbeDue,
+    Probe(Box<Probe>),
     Refused(Refusal),
     Busy,
     SessionLost,
@@ -51,9 +57,20 @@ impl From<ClaimAnswer> for Answer {
     fn from(answer: ClaimAnswer) -> Self {
         match answer {
             ClaimAnswer::Claimed(claimed) => Self::Claimed(claimed),
+            ClaimAnswer::ProbeDue => Self::ProbeDue,
             ClaimAnswer::Refused(refusal) => Self::Refused(refusal),
             ClaimAnswer::Busy => Self::Busy,
             ClaimAnswer::SessionLost => Self::SessionLost,
+        }
+    }
+}
+
+impl From<ProbeAnswer> for Answer {
+    fn from(answer: ProbeAnswer) -> Self {
+        match answer {
+            ProbeAnswer::Claimed(probe) => Self::Probe(probe),
+            ProbeAnswer::Busy => Self::Busy,
+            ProbeAnswer::SessionLost => Self::SessionLost,
         }
     }
 }
@@ -118,6 +135,53 @@ async fn ask(ledger: &dyn Store, batch: &Batch) -> store::Result<Vec<Answer>> {
     put(ats, claim(ledger, batch, &asks).await?);
     let (ats, asks): (Vec<_>, Vec<_>) = sorted.submitted.into_iter().unzip();
     put(ats, claim_submitted(ledger, batch, &asks).await?);
+    let (ats, asks) = probes_due(batch, &answers);
+    for (at, answer) in ats
+        .into_iter()
+        .zip(claim_probes(ledger, batch, &asks).await?)
+    {
+        answers[at] = answer;
+    }
+    Ok(answers)
+}
+
+/// The probes that the messages ask for, under the tokens of their claims.
+fn probes_due(batch: &Batch, answers: &[Answer]) -> (Vec<usize>, Vec<ProbeAsk>) {
+    let asked = batch.wanted.iter().zip(answers).enumerate();
+    asked
+        .filter_map(|(at, (wanted, answer))| match (&wanted.ask, answer) {
+            (Ask::Work(ask), Answer::ProbeDue) => {
+                let ask = ProbeAsk {
+                    execution_id: ask.execution_id,
+                    dispatch_no: ask.dispatch_no,
+                    probe_id: ask.claim_id,
+                    timeout: batch.probe_timeout,
+                };
+                Some((at, ask))
+            }
+            _ => None,
+        })
+        .unzip()
+}
+
+async fn claim_probes(
+    ledger: &dyn Store,
+    batch: &Batch,
+    asks: &[ProbeAsk],
+) -> store::Result<Vec<Answer>> {
+    let mut answers = Vec::with_capacity(asks.len());
+    // One by one: there are few, and one must not stop the others.
+    for ask in asks {
+        let one = ledger.claim_probes(batch.session.id, std::slice::from_ref(ask));
+        answers.push(match bounded(CALL_MAX, one).await {
+            Err(error) if error.is_transient() => return Err(error),
+            Err(error) => {
+                tracing::error!(execution_id = %ask.execution_id, %error, "failed to claim a probe");
+                Answer::Unanswerable
+            }
+            Ok(mut one) => one.pop().map_or(Answer::Busy, Answer::from),
+        });
+    }
     Ok(answers)
 }
 

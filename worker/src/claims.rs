@@ -2,49 +2,76 @@
 //! result is decided. What the ledger shows beyond that is an orphan of a lost reply.
 
 use std::collections::{HashMap, HashSet};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::Duration;
 
+use bellwether_telemetry::metrics;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
+use crate::clock;
+
+/// Boot time of the request to cancel, once one was heard of.
+pub(crate) type Requested = Arc<OnceLock<Duration>>;
+
 /// The claims this process knows, each with the token that says that its cancel was requested.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Claims(Arc<Mutex<HashMap<Uuid, CancellationToken>>>);
+pub(crate) struct Claims(Arc<Mutex<Held>>);
+
+#[derive(Debug, Default)]
+struct Held {
+    claims: HashMap<Uuid, (CancellationToken, Requested)>,
+    /// Those whose result was given up: still known, for a handler has done the work, and what is
+    /// given back unknown is repeated. Their deadline or the session's end hands them on.
+    given_up: HashSet<Uuid>,
+}
 
 impl Claims {
     /// Makes a claim known until the guard is dropped.
     pub(crate) fn know(&self, claim_id: Uuid) -> Known {
-        let cancel_requested = CancellationToken::new();
-        self.with(|claims| claims.insert(claim_id, cancel_requested.clone()));
+        let (cancel_requested, requested) = (CancellationToken::new(), Requested::default());
+        let known = (cancel_requested.clone(), Arc::clone(&requested));
+        self.with(|held| held.claims.insert(claim_id, known));
         Known {
             claims: self.clone(),
             claim_id,
             cancel_requested,
+            requested,
         }
     }
 
     pub(crate) fn contains(&self, claim_id: Uuid) -> bool {
-        self.with(|claims| claims.contains_key(&claim_id))
+        self.with(|held| held.claims.contains_key(&claim_id) || held.given_up.contains(&claim_id))
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.with(|claims| claims.is_empty())
+        self.with(|held| held.claims.is_empty())
     }
 
     pub(crate) fn snapshot(&self) -> HashSet<Uuid> {
-        self.with(|claims| claims.keys().copied().collect())
+        self.with(|held| {
+            let known = held.claims.keys().chain(&held.given_up);
+            known.copied().collect()
+        })
     }
 
     /// An operator wants it to stop. What is not known here has ended, and is none of ours.
-    pub(crate) fn request_cancel(&self, claim_id: Uuid) {
-        let known = self.with(|claims| claims.get(&claim_id).cloned());
+    pub(crate) fn request_cancel(&self, claim_id: Uuid, ago: Duration) {
+        let known = self.with(|held| held.claims.get(&claim_id).cloned());
         // Outside the lock: it wakes tasks.
-        if let Some(known) = known {
-            known.cancel();
+        if let Some((token, requested)) = known {
+            requested.get_or_init(|| clock::boot().saturating_sub(ago));
+            token.cancel();
         }
     }
 
-    fn with<T>(&self, act: impl FnOnce(&mut HashMap<Uuid, CancellationToken>) -> T) -> T {
+    /// The ledger runs no others of this session: what was given up and is not among them has
+    /// been handed on.
+    pub(crate) fn keep_given_up(&self, running: &HashSet<Uuid>) {
+        self.with(|held| held.given_up.retain(|claim_id| running.contains(claim_id)));
+    }
+
+    fn with<T>(&self, act: impl FnOnce(&mut Held) -> T) -> T {
         // Nothing can panic while it is held, so a poisoned lock guards an intact map.
         act(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
@@ -57,10 +84,28 @@ pub(crate) struct Known {
     claim_id: Uuid,
     /// An operator has requested that it stops.
     pub(crate) cancel_requested: CancellationToken,
+    /// For the measure of how long it took to obey.
+    pub(crate) requested: Requested,
+}
+
+impl Known {
+    /// Its handler has returned: how long after a request to cancel, if one was heard of.
+    pub(crate) fn obeyed(&self, queue: &str) {
+        if let Some(requested) = self.requested.get() {
+            let took = clock::boot().saturating_sub(*requested).as_secs_f64();
+            let of = [metrics::queue(queue)];
+            metrics::histograms().cancel_latency.record(took, &of);
+        }
+    }
+
+    /// Its result was given up: it stays known until the ledger has handed it on.
+    pub(crate) fn give_up(self) {
+        self.claims.with(|held| held.given_up.insert(self.claim_id));
+    }
 }
 
 impl Drop for Known {
     fn drop(&mut self) {
-        self.claims.with(|claims| claims.remove(&self.claim_id));
+        self.claims.with(|held| held.claims.remove(&self.claim_id));
     }
 }

@@ -1,40 +1,80 @@
-//! Results on their way into the ledger: one bounded queue, one task, batches.
+//! Results on their way into the ledger: a bounded queue, an area for retries, batches.
 //!
-//! A result is sent until the ledger has decided: accepted, or fenced because the claim is
-//! another's by then. While results pile up the worker takes no new work: see [`Commits::is_full`].
+//! Each result that is handed over ends in exactly one way: the ledger has decided it (accepted,
+//! or fenced because the claim is another's by then); nobody waits for it any more, which the row
+//! said when it was asked; or it is rejected, said in the log and counted: when its tries are used
+//! up, or at the end of a stop. Until then it is being retried, at a fixed interval. While results
+//! pile up the worker takes no new work: see [`Persist`].
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use bellwether_store::Store;
+use bellwether_telemetry::Trouble;
 use tokio::sync::{mpsc, watch};
+use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
-use crate::retry::asking_again;
+use crate::committer::{Committer, again};
+use crate::persist::{Persist, QUEUE_MAX, Rejection};
 use crate::stats::Counted;
-use crate::teller::{Finished, Settling, Teller, Undecided};
-use crate::trouble::Trouble;
-
-/// Most results of one batch.
-const BATCH_MAX: usize = 256;
-/// The queue; a task whose result does not fit waits, without a slot.
-const QUEUE_MAX: usize = 1_024;
-/// From this many on no new work is taken …
-const HIGH: usize = 512;
-/// … until so many are left.
-const LOW: usize = 256;
-const AGAIN_CAP: Duration = Duration::from_secs(5);
-
-const _: () = assert!(LOW < HIGH && HIGH <= QUEUE_MAX);
+use crate::teller::{Finished, Settling, Teller, Told};
 
 /// Where results go. Cheap to clone.
 #[derive(Debug, Clone)]
 pub(crate) struct Commits {
     queue: mpsc::Sender<Finished>,
-    /// Results sent here and not decided yet.
-    pending: Arc<watch::Sender<usize>>,
+    pending: Pending,
     teller: Teller,
+    persist: Persist,
     give_up: CancellationToken,
+}
+
+/// Results handed over and not decided yet; every one that leaves is counted.
+#[derive(Debug, Clone)]
+pub(crate) struct Pending {
+    left: Arc<watch::Sender<usize>>,
+    counted: Counted,
+}
+
+impl Pending {
+    fn enter(&self) {
+        self.counted.result_handed_over();
+        self.left.send_modify(|left| *left += 1);
+    }
+
+    pub(crate) fn decided(&self, many: usize) {
+        self.counted.results_decided(many);
+        self.left.send_modify(|left| *left -= many);
+    }
+
+    /// Nobody waits for it any more.
+    fn untold(&self) {
+        self.counted.result_untold();
+        self.left.send_modify(|left| *left -= 1);
+    }
+
+    /// So many are tried again.
+    pub(crate) fn retried(&self, many: usize) {
+        self.counted.results_retried(many);
+    }
+
+    pub(crate) fn reject(&self, finished: Finished, why: Rejection) {
+        tracing::error!(
+            execution_id = %finished.execution_id,
+            job = finished.job,
+            outcome = finished.outcome.as_str(),
+            tries = finished.tries,
+            why = why.as_str(),
+            "result rejected: its execution is taken over at its deadline or with the session",
+        );
+        if finished.started.is_some()
+            && let Some(known) = finished.known
+        {
+            known.give_up();
+        }
+        self.counted.result_rejected(why);
+        self.left.send_modify(|left| *left -= 1);
+    }
 }
 
 impl Commits {
@@ -42,21 +82,25 @@ impl Commits {
     pub(crate) fn new(
         ledger: Arc<dyn Store>,
         counted: Counted,
-        pending: Arc<watch::Sender<usize>>,
+        left: Arc<watch::Sender<usize>>,
+        persist: Persist,
         give_up: CancellationToken,
     ) -> (Self, Committer) {
         let (queue, results) = mpsc::channel(QUEUE_MAX);
-        let teller = Teller::new(ledger, counted);
+        let teller = Teller::new(ledger, counted.clone());
+        let pending = Pending { left, counted };
         let committer = Committer {
             teller: teller.clone(),
             results,
-            pending: Arc::clone(&pending),
+            pending: pending.clone(),
+            persist,
             give_up: give_up.clone(),
         };
         let commits = Self {
             queue,
             pending,
             teller,
+            persist,
             give_up,
         };
         (commits, committer)
@@ -64,11 +108,10 @@ impl Commits {
 
     /// Hands a result over; waits while the queue is full.
     pub(crate) async fn send(&self, finished: Finished) {
-        self.pending.send_modify(|pending| *pending += 1);
+        self.pending.enter();
         if let Err(mpsc::error::SendError(finished)) = self.queue.send(finished).await {
             // Only after the worker has given up: the session's end hands the work on.
-            tracing::warn!(execution_id = %finished.execution_id, "result came after the worker's end");
-            self.pending.send_modify(|pending| *pending -= 1);
+            self.pending.reject(finished, Rejection::Shutdown);
         }
     }
 
@@ -84,113 +127,58 @@ impl Commits {
         self.apart(finished, Settling::Late).await;
     }
 
-    async fn apart(&self, finished: Finished, why: Settling) {
-        self.pending.send_modify(|pending| *pending += 1);
-        tokio::select! {
-            () = self.give_up.cancelled() => tracing::warn!(
-                execution_id = %finished.execution_id,
-                ?why,
-                "giving up a result that has to ask the row first",
-            ),
-            () = self.settled(&finished, why) => {}
-        }
-        self.pending.send_modify(|pending| *pending -= 1);
+    /// Gives back what a handler of a lost session has stopped, where the ledger waits for that.
+    pub(crate) async fn send_stopped(&self, finished: Finished) {
+        self.apart(finished, Settling::Stopped).await;
     }
 
-    async fn settled(&self, finished: &Finished, why: Settling) {
+    async fn apart(&self, mut finished: Finished, why: Settling) {
+        self.pending.enter();
+        let settled = tokio::select! {
+            () = self.give_up.cancelled() => Err(Rejection::Shutdown),
+            settled = self.settled(&mut finished, why) => settled,
+        };
+        match settled {
+            Ok(Told::Decided) => self.pending.decided(1),
+            Ok(Told::Untold) => self.pending.untold(),
+            Err(why) => self.pending.reject(finished, why),
+        }
+    }
+
+    async fn settled(&self, finished: &mut Finished, why: Settling) -> Result<Told, Rejection> {
         let mut trouble = Trouble::with(match why {
             Settling::OwnCommit => "ask what became of a handler's own transaction",
-            Settling::Late => "commit what a handler said after its deadline",
+            Settling::Late => "commit what a handler said after it was given up",
+            Settling::Stopped => "give back what a handler of a lost session has stopped",
         });
-        for delay in asking_again(AGAIN_CAP) {
+        loop {
             match self.teller.settle(finished, why).await {
-                Ok(()) => return trouble.over(),
+                Ok(told) => {
+                    trouble.over();
+                    return Ok(told);
+                }
                 Err(error) => trouble.note(&error),
             }
-            tokio::time::sleep(delay).await;
+            finished.tries += 1;
+            if finished.tries >= self.persist.tries {
+                return Err(Rejection::TriesExhausted);
+            }
+            self.pending.retried(1);
+            sleep(again(self.persist)).await;
         }
     }
 
     pub(crate) fn pending(&self) -> usize {
-        *self.pending.borrow()
+        *self.pending.left.borrow()
     }
 
     pub(crate) fn watch(&self) -> watch::Receiver<usize> {
-        self.pending.subscribe()
+        self.pending.left.subscribe()
     }
 
     /// Whether new work must wait. `was` is the last answer: between the two marks it stands.
     pub(crate) fn is_full(&self, was: bool) -> bool {
-        let pending = self.pending();
-        pending >= HIGH || (was && pending > LOW)
-    }
-}
-
-/// Empties the queue.
-pub(crate) struct Committer {
-    teller: Teller,
-    results: mpsc::Receiver<Finished>,
-    pending: Arc<watch::Sender<usize>>,
-    give_up: CancellationToken,
-}
-
-impl Committer {
-    /// Commits until `flush` and everything sent before it is decided, or until `give_up`.
-    pub(crate) async fn run(mut self, flush: CancellationToken) {
-        let give_up = self.give_up.clone();
-        let mut batch = Vec::with_capacity(BATCH_MAX);
-        let mut trouble = Trouble::with("commit results");
-        let mut delays = asking_again(AGAIN_CAP);
-        loop {
-            if batch.is_empty() {
-                let received = tokio::select! {
-                    biased;
-                    () = give_up.cancelled() => break,
-                    received = self.results.recv_many(&mut batch, BATCH_MAX) => received,
-                    () = flush.cancelled(), if !self.results.is_closed() => {
-                        self.results.close();
-                        continue;
-                    }
-                };
-                if received == 0 {
-                    return;
-                }
-            }
-            let sent = tokio::select! {
-                () = give_up.cancelled() => break,
-                sent = self.teller.send(&batch) => sent,
-            };
-            let before = batch.len();
-            let Err(Undecided { left, error }) = sent else {
-                batch.clear();
-                self.pending.send_modify(|pending| *pending -= before);
-                trouble.over();
-                delays = asking_again(AGAIN_CAP);
-                continue;
-            };
-            let mut at = 0..;
-            batch.retain(|_| at.next().is_some_and(|at| left.contains(&at)));
-            self.pending
-                .send_modify(|pending| *pending -= before - batch.len());
-            trouble.note(&error);
-            tokio::select! {
-                () = give_up.cancelled() => break,
-                () = tokio::time::sleep(delays.next().unwrap_or(AGAIN_CAP)) => {}
-            }
-            // What came meanwhile goes along: a result that stays undecided stops no other.
-            while batch.len() < BATCH_MAX
-                && let Ok(finished) = self.results.try_recv()
-            {
-                batch.push(finished);
-            }
-        }
-        let left = *self.pending.borrow();
-        if left > 0 {
-            tracing::warn!(
-                results = left,
-                "giving up results: their executions are taken over"
-            );
-        }
+        self.persist.is_full(self.pending(), was)
     }
 }
 
@@ -205,6 +193,8 @@ mod tests {
     use sqlx::sqlite::SqliteConnectOptions;
     use sqlx::{AssertSqlSafe, ConnectOptions};
     use uuid::Uuid;
+
+    use std::time::Duration;
 
     use super::*;
     use crate::clock;
@@ -255,6 +245,7 @@ mod tests {
             Arc::clone(&ledger),
             Counted::default(),
             Arc::clone(&pending),
+            Persist::default(),
             CancellationToken::new(),
         );
         commits
@@ -302,6 +293,7 @@ mod tests {
             Arc::clone(&ledger),
             Counted::default(),
             Arc::clone(&pending),
+            Persist::default(),
             CancellationToken::new(),
         );
         let flush = CancellationToken::new();
@@ -366,16 +358,6 @@ mod tests {
     }
 
     fn finished(claimed: &Claimed, output: Payload) -> Finished {
-        Finished {
-            job: claimed.job.clone(),
-            execution_id: claimed.execution_id,
-            claim_id: claimed.claim_id,
-            generation: claimed.generation,
-            started: Some(clock::boot()),
-            outcome: Outcome::Complete(output),
-            known: None,
-            traced: None,
-            decided: None,
-        }
+        Finished::of(claimed, Some(clock::boot()), Outcome::Complete(output))
     }
 }

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bellwether_schemas::ids;
+use bellwether_schemas::limits::CHECKPOINT_MAX;
 use bellwether_schemas::state::{State, Trigger};
 use bellwether_schemas::trace::TraceContext;
 use bellwether_store::executions::{Claimed, Commit, Committed, Outcome as Sent};
@@ -13,6 +14,7 @@ use serde::Serialize;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
+use crate::checkpoint::{CheckpointError, Checkpoints};
 use crate::clock;
 use crate::outcome::encoded;
 use crate::transaction::{CommitInError, OwnCommit};
@@ -31,8 +33,8 @@ pub struct Context {
     /// Boot time of the handler's start.
     started: Duration,
     own: Arc<OwnCommit>,
-    /// False for a context of tests: there is no ledger.
-    real: bool,
+    /// None for a context of tests: there is no ledger.
+    ledger: Option<Checkpoints>,
 }
 
 impl Context {
@@ -42,6 +44,7 @@ impl Context {
         claimed: Arc<Claimed>,
         cancel: CancellationToken,
         cancel_requested: CancellationToken,
+        ledger: Option<Checkpoints>,
     ) -> Self {
         Self {
             claimed,
@@ -49,7 +52,7 @@ impl Context {
             cancel_requested,
             started: clock::boot(),
             own: Arc::default(),
-            real: true,
+            ledger,
         }
     }
 
@@ -95,15 +98,16 @@ impl Context {
             schedule_version: None,
             scheduled_at: DateTime::UNIX_EPOCH,
             deadline_at: DateTime::UNIX_EPOCH,
+            waited: None,
             timeout,
+            retry: bellwether_store::schedules::RetryPolicy::default(),
+            policy_known: true,
             payload: Payload::json("null"),
+            checkpoint: None,
             trace: None,
         };
         let never = CancellationToken::new();
-        Self {
-            real: false,
-            ..Self::new(Arc::new(claimed), never.clone(), never)
-        }
+        Self::new(Arc::new(claimed), never.clone(), never, None)
     }
 
     /// The same with another shard.
@@ -122,6 +126,13 @@ impl Context {
         claimed.attempt = attempt;
         claimed.generation = i64::from(attempt);
         claimed.max_attempts = max_attempts;
+        self
+    }
+
+    /// The same with what an earlier attempt saved.
+    #[must_use]
+    pub fn with_checkpoint(mut self, bytes: impl Into<Vec<u8>>) -> Self {
+        Arc::make_mut(&mut self.claimed).checkpoint = Some(bytes.into());
         self
     }
 
@@ -231,6 +242,61 @@ impl Context {
         &self.cancel
     }
 
+    /// What an earlier attempt of this execution has saved last; none if none has. It stays the
+    /// same while this attempt runs, whatever [`checkpoint`](Self::checkpoint) saves meanwhile.
+    ///
+    /// An operator's retry is an execution of its own and begins without one.
+    pub fn last_checkpoint(&self) -> Option<&[u8]> {
+        self.claimed.checkpoint.as_deref()
+    }
+
+    /// Saves how far this attempt has come, for the next one: at most 64 KiB in an encoding of the
+    /// job's own. It replaces the one before, is kept over all attempts, and goes with success.
+    ///
+    /// A worker that stops cancels what has not finished in time; a handler that saves its way
+    /// and returns an error then is released without a charge, and goes on from here elsewhere.
+    ///
+    /// ```
+    /// # use bellwether_worker::{BoxError, Context};
+    /// # async fn import(ctx: Context) -> Result<(), BoxError> {
+    /// let begin = match ctx.last_checkpoint() {
+    ///     Some(page) => std::str::from_utf8(page)?.parse()?,
+    ///     None => 0_u32,
+    /// };
+    /// for page in begin..1_000 {
+    ///     // Read the page, write it where writing it twice does no harm.
+    ///     ctx.checkpoint((page + 1).to_string()).await?;
+    ///     if ctx.is_cancelled() {
+    ///         return Err("stopped at a page's end".into());
+    ///     }
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// Answers within 12 s. With [`for_test`](Self::for_test) only the size is checked.
+    ///
+    /// # Errors
+    ///
+    /// [`CheckpointError`]: nothing was saved, or that is not known: a save that gave no answer in
+    /// time may still arrive, also after a later one of this attempt, and then takes its place. So
+    /// a checkpoint is a place to begin at, never proof of what was not done after it. After
+    /// [`Fenced`](CheckpointError::Fenced) the work is another's: stop.
+    pub async fn checkpoint(&self, bytes: impl Into<Vec<u8>>) -> Result<(), CheckpointError> {
+        let bytes = bytes.into();
+        let size = bytes.len();
+        if size > CHECKPOINT_MAX {
+            return Err(CheckpointError::TooLarge { size });
+        }
+        if self.own.is_begun() {
+            return Err(CheckpointError::AfterCommitIn);
+        }
+        match &self.ledger {
+            Some(ledger) => ledger.save(&self.claimed, bytes).await,
+            None => Ok(()),
+        }
+    }
+
     /// Completes the execution inside the handler's own transaction, on the database that holds
     /// the ledger: what else the transaction writes and `succeeded` become true together, or
     /// neither does. Call it last, commit, return.
@@ -270,7 +336,7 @@ impl Context {
             .and_then(|output| encoded(&output, &self.claimed.payload.content_type))
             .map_err(CommitInError::Output)?;
         self.own.begin()?;
-        let done = if self.real {
+        let done = if self.ledger.is_some() {
             self.put_into(transaction.into(), output).await
         } else {
             Ok(())

@@ -12,6 +12,7 @@ use bellwether_store::definition::Definition;
 use bellwether_store::edit::{self, Synced};
 use bellwether_store::schedules::NewSchedule;
 use bellwether_store::{self as store, Store};
+use bellwether_telemetry::Trouble;
 use futures_util::FutureExt;
 use tokio::time::sleep;
 
@@ -19,8 +20,7 @@ use crate::call::{CALL_MAX, bounded};
 use crate::error::Error;
 use crate::retry::between;
 use crate::session::Keeper;
-use crate::trouble::Trouble;
-use crate::worker::patiently;
+use crate::start::patiently;
 
 /// Time between two steps, give or take a quarter. A roll-back takes over when the newer build
 /// has been gone for a minute, and need not be much quicker than that; a step with nothing to

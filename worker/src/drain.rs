@@ -9,6 +9,10 @@ use tokio_util::task::TaskTracker;
 
 use crate::capacity::Capacity;
 
+/// When all attempts have ended, handlers that were given up have this long to say what they did:
+/// one that obeys late does so soon, and for one that never does no stop shall last longer.
+pub(crate) const LEAVE: Duration = Duration::from_secs(2);
+
 /// How the time of a stop is divided.
 #[derive(Debug, Clone)]
 pub(crate) struct Drain {
@@ -38,10 +42,6 @@ impl Drain {
         self.begun() + self.limit * 19 / 20
     }
 
-    pub(crate) fn end_at(&self) -> Instant {
-        self.begun() + self.limit
-    }
-
     /// Keeps the times of a stop, also while the feeder waits for a ledger that is away.
     pub(crate) async fn give_up(
         self,
@@ -56,8 +56,26 @@ impl Drain {
         give_up.cancel();
     }
 
-    /// Waits for the handlers: first for their end, then for their obedience.
+    /// Waits for the handlers: first for their end, then for their obedience; and for those that
+    /// were given up, within [`LEAVE`].
     pub(crate) async fn finish(
+        &self,
+        handlers: &TaskTracker,
+        leaving: &TaskTracker,
+        capacity: &Capacity,
+        stop_now: &CancellationToken,
+    ) {
+        self.finish_attempts(handlers, capacity, stop_now).await;
+        let until = self.give_up_at().min(Instant::now() + LEAVE);
+        if timeout_at(until, leaving.wait()).await.is_err() {
+            tracing::warn!(
+                leaked = leaving.len(),
+                "handlers that were given up run on: the stop goes on without them",
+            );
+        }
+    }
+
+    async fn finish_attempts(
         &self,
         handlers: &TaskTracker,
         capacity: &Capacity,
@@ -103,5 +121,31 @@ mod tests {
         assert!(Instant::now() >= drain.cancel_at());
         assert!(timeout_at(end, give_up.cancelled()).await.is_ok());
         assert!(Instant::now() >= drain.give_up_at());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn p53_handlers_that_were_given_up_hold_a_stop_for_no_longer_than_they_may_leave() {
+        let drain = Drain::new(Duration::from_secs(30));
+        let capacity = Capacity::new(crate::capacity::Limits {
+            max_concurrent: 1,
+            prefetch: 0,
+        });
+        let [handlers, leaving] = std::array::from_fn(|_| TaskTracker::new());
+        for tracker in [&handlers, &leaving] {
+            tracker.close();
+        }
+        handlers.spawn(tokio::time::sleep(Duration::from_secs(1)));
+        leaving.spawn(std::future::pending::<()>());
+        let stop_now = CancellationToken::new();
+        let begun = drain.begun();
+        drain
+            .finish(&handlers, &leaving, &capacity, &stop_now)
+            .await;
+        let took = begun.elapsed();
+        assert!(
+            (Duration::from_secs(3)..Duration::from_secs(4)).contains(&took),
+            "{took:?}"
+        );
+        assert!(!stop_now.is_cancelled());
     }
 }

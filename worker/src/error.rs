@@ -1,8 +1,11 @@
 //! Why a worker cannot be built or cannot go on.
 
+use std::time::Duration;
+
 use bellwether_schemas::names::NameError;
 use uuid::Uuid;
 
+use crate::budget::StopBudget;
 use crate::job::JobError;
 
 /// Why a worker cannot be built or cannot go on. What passes by itself (a ledger or broker
@@ -45,6 +48,14 @@ pub enum Error {
         /// What may be set.
         bounds: &'static str,
     },
+    /// A variable of the environment says what cannot be.
+    #[error("{name} is refused: {why}")]
+    Variable {
+        /// The variable.
+        name: String,
+        /// Why, and what may be set.
+        why: String,
+    },
     /// The ledger refuses us for good; see [`bellwether_store::ErrorKind`].
     #[error(transparent)]
     Ledger(#[from] bellwether_store::Error),
@@ -68,6 +79,31 @@ pub enum Error {
         found: String,
         /// Ours.
         ours: Uuid,
+    },
+    /// A stop may take longer than the platform lets the process live after SIGTERM.
+    #[error(
+        "kill_after of {kill_after:?} is less than a stop may take: {needed}; raise kill_after and the \
+         platform's own limit (terminationGracePeriodSeconds, TimeoutStopSec), or lower drain"
+    )]
+    KillBudget {
+        /// What the platform gives.
+        kill_after: Duration,
+        /// What a stop may take.
+        needed: StopBudget,
+    },
+    /// Too many handlers ignored their cancellation and hold their slots
+    /// ([`Builder::leaked_max`](crate::Builder::leaked_max)); the worker stopped in order. Only
+    /// the end of the process stops them: end it, and have it started again.
+    #[error(
+        "{leaked} of {max_concurrent} slots are held by handlers that ignore their cancellation: the \
+         worker has stopped; start the process again, and make the handlers return soon after \
+         ctx.cancelled()"
+    )]
+    Leaked {
+        /// Slots still held at the end.
+        leaked: usize,
+        /// Handlers at once.
+        max_concurrent: usize,
     },
     /// A part of the worker panicked: a fault of this program. What it held was finished or
     /// is taken over; start the process again.

@@ -7,29 +7,27 @@
 use std::collections::{HashSet, VecDeque};
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::AtomicUsize;
 use std::time::Duration;
 
 use async_nats::connection::State as Connection;
 use async_nats::{Client, Subject};
 use bellwether_store::Store;
 use bellwether_store::executions::Claimed;
+use bellwether_telemetry::Trouble;
 use bytes::Bytes;
 use tokio::sync::{mpsc, watch};
 use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
-use tokio_util::task::TaskTracker;
 
 use crate::capacity::Capacity;
 use crate::claim::{Answer, BATCH_MAX, Batch, decide};
 use crate::clock;
-use crate::commit::Commits;
 use crate::delivery::{Delivery, Reader, Wanted};
-use crate::run::{Attempt, run};
+use crate::probe::{self, Prober};
+use crate::run::{Attempt, Tools, run};
 use crate::session::{Keeper, Session};
 use crate::stats::Counted;
 use crate::trace::Traced;
-use crate::trouble::Trouble;
 
 /// An unclaimed message older than this is forgotten: the broker is about to deliver it again.
 const UNCLAIMED_MAX: Duration = Duration::from_secs(8);
@@ -52,13 +50,13 @@ pub(crate) struct Feeder {
     pub(crate) keeper: Arc<Keeper>,
     pub(crate) reader: Reader,
     pub(crate) capacity: Capacity,
-    pub(crate) commits: Commits,
     pub(crate) counted: Counted,
     pub(crate) deliveries: mpsc::Receiver<Delivery>,
     /// Tells the puller whether messages are wanted.
     pub(crate) open: watch::Sender<bool>,
-    pub(crate) handlers: TaskTracker,
-    pub(crate) leaked: Arc<AtomicUsize>,
+    /// What its attempts get.
+    pub(crate) tools: Tools,
+    pub(crate) prober: Prober,
     /// Ends what waits for a ledger that is away, at the end of a stop.
     pub(crate) give_up: CancellationToken,
     pub(crate) held: Held,
@@ -71,6 +69,8 @@ pub(crate) struct Held {
     /// Claimed, not started, with the boot time before the claim was first asked for: the
     /// ledger may have been silent for long before it answered.
     ready: VecDeque<(Attempt, Duration)>,
+    /// The same of probes.
+    probes: VecDeque<(probe::Claimed, Duration)>,
     /// Whether results piled up at the last look.
     full: bool,
     foreign: Trouble,
@@ -81,6 +81,7 @@ impl Default for Held {
         Self {
             buffer: VecDeque::new(),
             ready: VecDeque::new(),
+            probes: VecDeque::new(),
             full: false,
             foreign: Trouble::with("read a message; it is left unanswered"),
         }
@@ -93,14 +94,17 @@ impl Feeder {
     pub(crate) async fn run(mut self, stop: CancellationToken) {
         let (away, mut is_away) = watch::channel(false);
         let mut load = self.capacity.watch();
-        let mut pending = self.commits.watch();
+        let mut pending = self.tools.commits.watch();
         let mut session = self.keeper.current.clone();
         let mut deciding: Option<Deciding> = None;
         loop {
+            self.counted.turned();
             let ledger_away = *is_away.borrow_and_update();
             self.set_open(ledger_away);
             self.forget(ledger_away);
             self.give_back_unstarted().await;
+            self.give_back_unstarted_probes();
+            self.start_probes();
             self.start_ready();
             if deciding.is_none() {
                 deciding = self.next_batch().map(|batch| {
@@ -134,6 +138,7 @@ impl Feeder {
             }
         }
         self.open.send_replace(false);
+        self.capacity.set_taking(false);
         self.counted.forgotten(self.held.buffer.len());
         self.held.buffer.clear();
         if let Some(deciding) = deciding {
@@ -143,11 +148,20 @@ impl Feeder {
         while let Some((attempt, _)) = self.held.ready.pop_front() {
             self.give_back(attempt).await;
         }
+        while let Some((claimed, _)) = self.held.probes.pop_front() {
+            self.give_back_probe(claimed);
+        }
     }
 
     fn tick(&self) -> Duration {
         let closed = !*self.open.borrow();
-        let holds = !self.held.buffer.is_empty() || !self.held.ready.is_empty();
+        let Held {
+            buffer,
+            ready,
+            probes,
+            ..
+        } = &self.held;
+        let holds = !(buffer.is_empty() && ready.is_empty() && probes.is_empty());
         if closed || holds { TICK } else { IDLE_TICK }
     }
 
@@ -161,8 +175,19 @@ impl Feeder {
     }
 
     fn set_open(&mut self, ledger_away: bool) {
-        self.held.full = self.commits.is_full(self.held.full);
+        let was_full = self.held.full;
+        self.held.full = self.tools.commits.is_full(was_full);
+        if self.held.full != was_full {
+            self.counted.paused(self.held.full);
+            let uncommitted = self.tools.commits.pending();
+            if self.held.full {
+                tracing::warn!(uncommitted, "results pile up: no new work is taken");
+            } else {
+                tracing::info!(uncommitted, "results are written again: work is taken");
+            }
+        }
         let open = !ledger_away && !self.held.full && self.session().is_some();
+        self.capacity.set_taking(open);
         self.open
             .send_if_modified(|was| std::mem::replace(was, open) != open);
     }
@@ -171,6 +196,9 @@ impl Feeder {
         match self.reader.read(delivery) {
             Ok(wanted) => {
                 self.held.foreign.over();
+                if wanted.heard.is_redelivered() {
+                    self.counted.redelivered(wanted.heard.queue());
+                }
                 self.held.buffer.push_back(wanted);
             }
             Err(why) => {
@@ -203,16 +231,37 @@ impl Feeder {
         let (kept, over) = self.held.ready.drain(..).partition::<VecDeque<_>, _>(keep);
         self.held.ready = kept;
         for (attempt, _) in over {
-            // The ledger has taken back what a lost session held.
-            if !attempt.session.lost.is_cancelled() {
+            let overloaded = !attempt.session.lost.is_cancelled()
+                && !attempt.is_cancel_requested()
+                && !self.capacity.has_free_slot();
+            if overloaded {
+                self.refuse_overloaded(attempt).await;
+            } else {
                 self.give_back(attempt).await;
             }
         }
     }
 
     async fn give_back(&self, attempt: Attempt) {
-        tracing::debug!(execution_id = %attempt.claimed.execution_id, "released unstarted");
-        self.commits.send(attempt.released()).await;
+        let commits = self.tools.commits.clone();
+        if attempt.session.lost.is_cancelled() {
+            // It asks the ledger first: nothing else shall wait for that.
+            let giving = async move { attempt.give_back(&commits).await };
+            self.tools.tracker.spawn(giving);
+        } else {
+            attempt.give_back(&commits).await;
+        }
+    }
+
+    /// It was claimed ahead, for a slot that did not come free.
+    async fn refuse_overloaded(&self, attempt: Attempt) {
+        tracing::warn!(
+            execution_id = %attempt.claimed.execution_id,
+            job = attempt.claimed.job,
+            "executor overloaded: released unstarted, without a charge",
+        );
+        self.counted.overloaded(&attempt.claimed.queue);
+        self.tools.commits.send(attempt.overloaded()).await;
     }
 
     fn start_ready(&mut self) {
@@ -232,12 +281,50 @@ impl Feeder {
                 return;
             };
             let handler = Arc::clone(&job.handler);
-            self.handlers.spawn(run(
-                attempt,
-                handler,
-                self.commits.clone(),
-                Arc::clone(&self.leaked),
-            ));
+            let policy = (!attempt.claimed.policy_known).then(|| job.policy.clone());
+            let tools = self.tools.clone();
+            self.tools
+                .tracker
+                .spawn(run(attempt, handler, policy, tools));
+        }
+    }
+
+    fn give_back_unstarted_probes(&mut self) {
+        let now = clock::boot();
+        let keep = |(claimed, since): &(probe::Claimed, Duration)| {
+            !claimed.session.lost.is_cancelled() && now.saturating_sub(*since) < UNSTARTED_MAX
+        };
+        if self.held.probes.iter().all(keep) {
+            return;
+        }
+        let (kept, over) = self.held.probes.drain(..).partition::<VecDeque<_>, _>(keep);
+        self.held.probes = kept;
+        for (claimed, _) in over {
+            self.give_back_probe(claimed);
+        }
+    }
+
+    /// Beside everything else: a ledger that is silent must not stop the feeding. Its place is
+    /// taken until then, so that there are never many.
+    fn give_back_probe(&self, claimed: probe::Claimed) {
+        let prober = self.prober.clone();
+        self.tools.tracker.spawn(async move {
+            prober.give_back(&claimed.probe).await;
+            drop(claimed);
+        });
+    }
+
+    /// Before the handlers: a probe may end what waits for an answer since long.
+    fn start_probes(&mut self) {
+        while self.capacity.has_free_slot()
+            && let Some((mut claimed, _)) = self.held.probes.pop_front()
+        {
+            claimed.place.start();
+            let job = self.reader.jobs.get(&claimed.probe.job);
+            let ask = job.and_then(|job| job.probe.clone());
+            self.tools
+                .tracker
+                .spawn(self.prober.clone().run(claimed, ask));
         }
     }
 
@@ -251,7 +338,7 @@ impl Feeder {
         let mut slots = self
             .capacity
             .claimable()
-            .saturating_sub(self.held.ready.len());
+            .saturating_sub(self.held.ready.len() + self.held.probes.len());
         let mut seen = HashSet::new();
         let mut wanted = Vec::new();
         let mut left = VecDeque::new();
@@ -270,6 +357,7 @@ impl Feeder {
             session,
             wanted,
             asked: clock::boot(),
+            probe_timeout: self.prober.timeout,
         })
     }
 
@@ -284,6 +372,10 @@ impl Feeder {
                     self.counted.claimed();
                     true
                 }
+                Answer::Probe(_) => {
+                    Counted::probe_claimed();
+                    true
+                }
                 Answer::Refused(refusal) => {
                     self.counted.refused(*refusal);
                     true
@@ -296,7 +388,7 @@ impl Feeder {
                     self.counted.dead_letter(*reason);
                     true
                 }
-                Answer::Busy | Answer::Unanswerable => {
+                Answer::Busy | Answer::ProbeDue | Answer::Unanswerable => {
                     self.counted.busy();
                     false
                 }
@@ -308,9 +400,20 @@ impl Feeder {
             if definite {
                 self.ack(wanted.reply.clone()).await;
             }
-            if let Answer::Claimed(claimed) = answer {
-                self.take_claimed(*claimed, wanted, &batch.session, batch.asked)
-                    .await;
+            match answer {
+                Answer::Claimed(claimed) => {
+                    self.take_claimed(*claimed, wanted, &batch.session, batch.asked)
+                        .await;
+                }
+                Answer::Probe(probe) => {
+                    let claimed = probe::Claimed {
+                        probe: *probe,
+                        session: Arc::clone(&batch.session),
+                        place: wanted.place,
+                    };
+                    self.held.probes.push_back((claimed, batch.asked));
+                }
+                _ => {}
             }
         }
     }

@@ -49,7 +49,7 @@ impl<T: DeserializeOwned> Argument for T {
 const DEPTH_MAX: usize = 128;
 
 /// An empty JSON body reads as `null`: what `nats pub` sends when nothing was to be said.
-fn decode<T: DeserializeOwned>(payload: &Payload) -> Result<T, Failure> {
+pub(crate) fn decode<T: DeserializeOwned>(payload: &Payload) -> Result<T, Failure> {
     let bytes = payload.bytes.as_slice();
     match payload.content_type.as_str() {
         header::MSGPACK => {

@@ -6,14 +6,15 @@ use std::time::Duration;
 
 use bellwether_schemas::limits::{DESCRIPTION_MAX, PAYLOAD_MAX, SHARD_TOTAL_MAX};
 use bellwether_schemas::names::{self, NameError};
-use bellwether_schemas::state::{OnLost, Priority};
+use bellwether_schemas::state::{OnLost, Overlap, Priority};
 use bellwether_schemas::subject::DEFAULT_QUEUE;
-use bellwether_store::schedules::{NewSchedule, Origin, Policy, Timing};
-use bellwether_store::{ATTEMPTS_MAX, POLICY_MAX, POLICY_MIN, Payload};
-use bellwether_time::{Cron, PERIOD_MAX, PERIOD_MIN, Rejected};
+use bellwether_store::schedules::{NewSchedule, Origin, Policy, RetryPolicy, Timing};
+use bellwether_store::{ATTEMPTS_MAX, CATCH_UP_MAX, POLICY_MAX, POLICY_MIN, Payload};
+use bellwether_time::{Cron, MisfirePolicy, PERIOD_MAX, PERIOD_MIN, Rejected};
 
 use crate::handler::{Call, Handler, Shaped};
 use crate::outcome::Failure;
+use crate::probe::{Ask, ProbeContext, ProbeOutcome, boxed};
 
 /// A named handler. Made by `#[job]`, or by [`Job::new`] for closures and for names that are
 /// not known at compile time.
@@ -23,12 +24,19 @@ pub struct Job {
     pub(crate) queue: String,
     pub(crate) policy: Policy,
     pub(crate) handler: Arc<dyn Call>,
+    pub(crate) probe: Option<Ask>,
     description: String,
     priority: Priority,
     shards: u32,
     when: Option<When>,
     payload: Option<String>,
+    grace: Duration,
+    misfire: MisfirePolicy,
+    overlap: Overlap,
 }
+
+/// As [`NewSchedule::grace`].
+const GRACE: Duration = Duration::from_mins(1);
 
 #[derive(Debug, Clone)]
 enum When {
@@ -84,11 +92,15 @@ impl Job {
             queue: DEFAULT_QUEUE.to_owned(),
             policy: Policy::default(),
             handler: Arc::new(Shaped::<_, A>::new(handler)),
+            probe: None,
             description: String::new(),
             priority: Priority::Normal,
             shards: 1,
             when: None,
             payload: None,
+            grace: GRACE,
+            misfire: MisfirePolicy::default(),
+            overlap: Overlap::Allow,
         }
     }
 
@@ -141,6 +153,31 @@ impl Job {
         self
     }
 
+    /// How late an instant of its schedule may be and not count as missed, at most 10 years.
+    /// Default 1 min.
+    #[must_use]
+    pub fn grace(mut self, grace: Duration) -> Self {
+        self.grace = grace;
+        self
+    }
+
+    /// What fires of instants that were missed, because no ticker was there or able; the others
+    /// are recorded as one range. A catch-up fires 1 to 1,000, at most 10 years old. Default:
+    /// the newest stands for all.
+    #[must_use]
+    pub fn misfire(mut self, policy: MisfirePolicy) -> Self {
+        self.misfire = policy;
+        self
+    }
+
+    /// What becomes of an instant while a fire of its schedule is unfinished. Default: it fires
+    /// all the same.
+    #[must_use]
+    pub fn overlap(mut self, policy: Overlap) -> Self {
+        self.overlap = policy;
+        self
+    }
+
     /// The queue of its fires; a worker serves the queues of its jobs. Default `default`. What
     /// reaches a worker of the queue without this job is handed back and waits for 1 to 60 s:
     /// a job that only some workers of a queue have is better given a queue of its own.
@@ -190,6 +227,43 @@ impl Job {
         self
     }
 
+    /// How long a scheduled or submitted fire waits for its next attempt after one has failed,
+    /// 1 ms to 10 years, the first not above the cap; an enqueue brings its own policy. Default:
+    /// a random part of 1 s, 2 s, 4 s, … at most 10 min.
+    #[must_use]
+    pub fn retry(mut self, policy: RetryPolicy) -> Self {
+        self.policy.retry = policy;
+        self
+    }
+
+    /// Says what became of an attempt that was lost, where it must not be repeated blindly (its
+    /// `on_lost` is `unknown`): asked one lease after the loss, by any worker that has the job.
+    /// Without one, an operator decides. A probe must change nothing, and may be asked again.
+    ///
+    /// ```
+    /// # use bellwether_worker::{Job, OnLost, ProbeContext, Probed};
+    /// # #[derive(Clone)] struct Bank;
+    /// # impl Bank { async fn booked(&self, _: uuid::Uuid) -> Result<bool, String> { Ok(true) } }
+    /// # let bank = Bank;
+    /// # async fn pay() -> Result<(), String> { Ok(()) }
+    /// let job = Job::new("pay", pay).on_lost(OnLost::Unknown).probe(move |ctx: ProbeContext| {
+    ///     let bank = bank.clone();
+    ///     async move {
+    ///         let booked = bank.booked(ctx.operation_id()).await?;
+    ///         Ok::<_, String>(if booked { Probed::Done } else { Probed::NotDone })
+    ///     }
+    /// });
+    /// ```
+    #[must_use]
+    pub fn probe<F, Fut>(mut self, probe: F) -> Self
+    where
+        F: Fn(ProbeContext) -> Fut + Clone + Send + Sync + 'static,
+        Fut: Future<Output: ProbeOutcome> + Send + 'static,
+    {
+        self.probe = Some(boxed(probe));
+        self
+    }
+
     /// The job's name.
     pub fn name(&self) -> &str {
         &self.name
@@ -205,23 +279,7 @@ impl Job {
             "1 to 1,000",
             (1..=SHARD_TOTAL_MAX).contains(&self.shards),
         )?;
-        bounded(
-            "max_attempts",
-            "1 to 1,000,000",
-            (1..=ATTEMPTS_MAX).contains(&self.policy.max_attempts),
-        )?;
-        // As the ledger's: what it refuses would make every fire unanswerable.
-        let span = POLICY_MIN..=POLICY_MAX;
-        bounded(
-            "timeout",
-            "1 ms to 10 years",
-            span.contains(&self.policy.timeout),
-        )?;
-        bounded(
-            "start_deadline",
-            "1 ms to 10 years",
-            span.contains(&self.policy.start_deadline),
-        )?;
+        check_policy(&self.policy)?;
         let Some(when) = &self.when else {
             return Ok(None);
         };
@@ -249,9 +307,54 @@ impl Job {
         schedule.payload = payload;
         schedule.shard_total = self.shards;
         schedule.policy = self.policy.clone();
+        check_instants(self.grace, self.misfire)?;
+        schedule.grace = self.grace;
+        schedule.misfire = self.misfire;
+        schedule.overlap = self.overlap;
         schedule.origin = Origin::Code;
         Ok(Some(schedule))
     }
+}
+
+/// As the ledger's: what it refuses would make every fire unanswerable.
+fn check_policy(policy: &Policy) -> Result<(), JobError> {
+    bounded(
+        "max_attempts",
+        "1 to 1,000,000",
+        (1..=ATTEMPTS_MAX).contains(&policy.max_attempts),
+    )?;
+    let span = POLICY_MIN..=POLICY_MAX;
+    let RetryPolicy { first, cap } = policy.retry;
+    for (option, time) in [
+        ("timeout", policy.timeout),
+        ("start_deadline", policy.start_deadline),
+        ("first retry delay", first),
+        ("cap of retry delays", cap),
+    ] {
+        bounded(option, "1 ms to 10 years", span.contains(&time))?;
+    }
+    bounded(
+        "cap of retry delays",
+        "no less than the first delay",
+        first <= cap,
+    )
+}
+
+fn check_instants(grace: Duration, misfire: MisfirePolicy) -> Result<(), JobError> {
+    bounded("grace", "at most 10 years", grace <= POLICY_MAX)?;
+    let MisfirePolicy::CatchUp { max, window } = misfire else {
+        return Ok(());
+    };
+    bounded(
+        "number of instants to catch up",
+        "1 to 1,000",
+        (1..=CATCH_UP_MAX).contains(&max),
+    )?;
+    bounded(
+        "window to catch up",
+        "1 ms to 10 years",
+        (POLICY_MIN..=POLICY_MAX).contains(&window),
+    )
 }
 
 fn bounded(option: &'static str, bounds: &'static str, fits: bool) -> Result<(), JobError> {
@@ -294,6 +397,9 @@ impl fmt::Debug for Job {
             .field("queue", &self.queue)
             .field("when", &self.when)
             .field("shards", &self.shards)
+            .field("grace", &self.grace)
+            .field("misfire", &self.misfire)
+            .field("overlap", &self.overlap)
             .field("policy", &self.policy)
             .finish_non_exhaustive()
     }
@@ -338,6 +444,13 @@ mod tests {
             .shards(4)
             .payload(r#"{"region":"eu"}"#)
             .queue("reports")
+            .grace(Duration::from_secs(20))
+            .misfire(MisfirePolicy::Skip)
+            .overlap(Overlap::QueueOne)
+            .retry(RetryPolicy {
+                first: Duration::from_secs(2),
+                cap: Duration::from_mins(1),
+            })
             .max_attempts(3);
         let schedule = job.check().unwrap().unwrap();
         assert_eq!(
@@ -345,6 +458,15 @@ mod tests {
             ("nightly-report", "reports")
         );
         assert_eq!((schedule.shard_total, schedule.policy.max_attempts), (4, 3));
+        assert_eq!(
+            (schedule.misfire, schedule.overlap, schedule.grace),
+            (
+                MisfirePolicy::Skip,
+                Overlap::QueueOne,
+                Duration::from_secs(20)
+            )
+        );
+        assert_eq!(schedule.policy.retry.cap, Duration::from_mins(1));
         assert_eq!(schedule.origin, Origin::Code);
         assert_eq!(schedule.description, "what was sold, by region");
         assert!(
@@ -372,6 +494,20 @@ mod tests {
         let long = POLICY_MAX + Duration::from_millis(1);
         assert!(said(no_args().start_deadline(long)).contains("10 years"));
         assert!(said(no_args().max_attempts(ATTEMPTS_MAX + 1)).contains("1,000,000"));
+        let retry = |first, cap| RetryPolicy { first, cap };
+        let zero = retry(Duration::ZERO, every);
+        assert!(said(no_args().retry(zero)).contains("first retry delay"));
+        let upside_down = retry(every, every / 2);
+        assert!(said(no_args().retry(upside_down)).contains("no less than the first delay"));
+        let catch_up = |max, window| {
+            no_args()
+                .every(every)
+                .misfire(MisfirePolicy::CatchUp { max, window })
+        };
+        assert!(said(catch_up(0, every)).contains("1 to 1,000"));
+        assert!(said(catch_up(1_001, every)).contains("1 to 1,000"));
+        assert!(said(catch_up(1, Duration::ZERO)).contains("window to catch up"));
+        assert!(said(no_args().every(every).grace(long)).contains("grace"));
         let most = no_args().timeout(POLICY_MAX).max_attempts(ATTEMPTS_MAX);
         assert!(most.check().is_ok());
     }

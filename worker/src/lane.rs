@@ -1,10 +1,12 @@
 //! One durable consumer as a worker sees it: how it is asked, and what its answers mean.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use async_nats::{Client, Message, StatusCode, Subscriber};
 use bellwether_schemas::state::Priority;
 use bellwether_schemas::subject::{self, Subjects};
+use bellwether_telemetry::Trouble;
 use bytes::Bytes;
 use futures_util::StreamExt;
 use tokio_util::sync::CancellationToken;
@@ -13,7 +15,6 @@ use crate::capacity::Reserved;
 use crate::clock;
 use crate::delivery::{LastOurs, NOTHING_YET, Source};
 use crate::retry::between;
-use crate::trouble::Trouble;
 
 /// A pull that waits, waits this long …
 const EXPIRES: Duration = Duration::from_secs(20);
@@ -42,6 +43,7 @@ pub(crate) enum State {
 /// A queue's lane.
 #[derive(Debug)]
 pub(crate) struct Lane {
+    pub(crate) queue: Arc<str>,
     pub(crate) source: Source,
     pub(crate) rank: Rank,
     pub(crate) state: State,
@@ -69,12 +71,19 @@ impl Lane {
     pub(crate) fn of_queue(subjects: &Subjects, queue: &str) -> Vec<Self> {
         let work = |priority, rank| {
             let consumer = subject::work_consumer(queue, priority);
-            Self::new(Source::Work, rank, &subjects.work_stream(), &consumer)
+            Self::new(
+                queue,
+                Source::Work,
+                rank,
+                &subjects.work_stream(),
+                &consumer,
+            )
         };
         vec![
             work(Priority::High, Rank::High),
             work(Priority::Normal, Rank::Normal),
             Self::new(
+                queue,
                 Source::Submit,
                 Rank::Normal,
                 &subjects.submit_stream(),
@@ -84,8 +93,9 @@ impl Lane {
         ]
     }
 
-    fn new(source: Source, rank: Rank, stream: &str, consumer: &str) -> Self {
+    fn new(queue: &str, source: Source, rank: Rank, stream: &str, consumer: &str) -> Self {
         Self {
+            queue: Arc::from(queue),
             source,
             rank,
             state: State::Look,

@@ -42,6 +42,8 @@
 //! 4. `run`: calls the handler with a [`Context`]; deadline, cancellation, panics.
 //! 5. `commit`, `teller`: sends the results, fenced by the claim.
 //!
+//! A message of an `unknown` execution asks for a probe instead: `probe` calls the job's.
+//!
 //! Beside that, `session` keeps the worker's lease from a thread of its own, and `reconcile`
 //! gives back what the ledger holds for this worker and it does not know; `cancel` passes
 //! requests to cancel on. `worker` starts and stops it all.
@@ -52,52 +54,73 @@
 //! ledger makes of it; `run::Verdict` translates; `stats` has its word.
 
 mod broker;
+mod budget;
 mod builder;
 mod call;
 mod cancel;
 mod capacity;
+mod checkpoint;
 mod claim;
 mod claims;
 mod clock;
 mod commit;
+mod committer;
 mod context;
 mod definitions;
 mod delivery;
 mod drain;
+mod end;
+mod env;
 mod error;
 mod feed;
 mod handler;
 mod job;
 mod lane;
+mod leaks;
+mod lease;
+mod measure;
 mod outcome;
 mod panic;
+mod persist;
+mod pin;
+mod probe;
 mod pull;
 mod reconcile;
 mod retry;
 mod run;
 mod session;
+mod settings;
+mod start;
 mod stats;
 mod submit;
 mod teller;
 mod trace;
 mod transaction;
-mod trouble;
+mod watch;
 mod worker;
 
-pub use bellwether_schemas::state::{OnLost, Priority, Trigger};
+pub use bellwether_schemas::state::{OnLost, Overlap, Priority, Reason, Trigger};
 pub use bellwether_schemas::trace::TraceContext;
 pub use bellwether_store as store;
+pub use bellwether_store::schedules::RetryPolicy;
 pub use bellwether_telemetry as telemetry;
+pub use bellwether_time::MisfirePolicy;
 pub use bellwether_worker_macros::job;
 pub use tokio_util::sync::CancellationToken;
 
+pub use budget::StopBudget;
 pub use builder::{Builder, Nats};
+pub use checkpoint::CheckpointError;
 pub use context::Context;
 pub use error::Error;
 pub use handler::{Argument, Handler, HandlerFuture};
 pub use job::{Job, JobError};
+pub use lease::Lease;
+pub use measure::NotReady;
 pub use outcome::{BoxError, Completion, Failure, HandlerResult, Outcome, OutputError, SNOOZE_MIN};
-pub use session::Lease;
+pub use persist::Persist;
+pub use probe::{BadPayload, ProbeContext, ProbeOutcome, Probed};
+pub use settings::{Setting, Settings};
 pub use stats::Stats;
 pub use transaction::CommitInError;
 pub use worker::{Handle, Worker};

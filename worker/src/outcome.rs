@@ -139,7 +139,7 @@ impl<T: Completion, E: Into<BoxError>> HandlerResult for Result<T, E> {
 
 /// The error and its causes on one line. A cause that the text before it already ends with
 /// is not said twice.
-fn chain(error: &(dyn std::error::Error + 'static)) -> String {
+pub(crate) fn chain(error: &(dyn std::error::Error + 'static)) -> String {
     let mut said = error.to_string();
     let mut cause = error.source();
     while let Some(error) = cause {

@@ -24,6 +24,7 @@ use std::time::Duration;
 use async_nats::connection::State as Connection;
 use async_nats::{Client, Message, Subscriber, jetstream};
 use bellwether_schemas::subject::Subjects;
+use bellwether_telemetry::Trouble;
 use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt, StreamExt, future::BoxFuture};
 use tokio::sync::{mpsc, watch};
@@ -39,7 +40,6 @@ use crate::delivery::Delivery;
 use crate::lane::{End, Heard, Lane, Park, Rank, State, Unparked, hear, pull_now};
 use crate::retry::between;
 use crate::stats::Counted;
-use crate::trouble::Trouble;
 
 /// A server that does not answer a look for so long is not there.
 const ANSWER: Duration = Duration::from_secs(2);
@@ -233,7 +233,7 @@ impl Puller {
         let delivery = Delivery {
             message,
             source: lane.source,
-            place: reserved.take(),
+            place: reserved.take().of_queue(&lane.queue),
             received,
             last_ours: Arc::clone(&lane.last_ours),
         };

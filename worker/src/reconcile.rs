@@ -64,6 +64,7 @@ async fn reconcile(ledger: &dyn Store, session: &Session, claims: &Claims) -> st
     // Known before or after: a claim may be decided, or begin, while the ledger answers.
     let before = claims.snapshot();
     let running = bounded(CALL_MAX, ledger.running_of(session.id)).await?;
+    claims.keep_given_up(&running.iter().map(|row| row.claim_id).collect());
     let orphans: Vec<_> = running
         .into_iter()
         .filter(|row| row.claimed_ago >= SETTLED)

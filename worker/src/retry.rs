@@ -3,19 +3,28 @@
 use std::time::Duration;
 
 use backon::{BackoffBuilder, ExponentialBackoff, ExponentialBuilder};
+use bellwether_store::schedules::RetryPolicy;
 
-/// The first delay's bound; each further attempt doubles it.
-const FIRST: Duration = Duration::from_secs(1);
-/// The bound's cap.
-const CAP: Duration = Duration::from_mins(10);
+/// Where the delays before further attempts come from.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Delays {
+    /// None = each is random by itself.
+    seed: Option<u64>,
+}
 
-/// The delay before the attempt after the `attempt`-th (from 1): uniform between zero and
-/// 1 s, 2 s, 4 s, … at most 10 min (*full jitter*: many that fail together do not return
-/// together).
-pub(crate) fn retry_delay(attempt: u32, rng: &mut fastrand::Rng) -> Duration {
-    let doublings = attempt.saturating_sub(1).min(16);
-    let bound = FIRST.saturating_mul(1 << doublings).min(CAP);
-    bound.mul_f64(rng.f64())
+impl Delays {
+    pub(crate) fn new(seed: Option<u64>) -> Self {
+        Self { seed }
+    }
+
+    /// The delay after the `attempt`-th attempt (from 1), by the policy that the execution has
+    /// pinned.
+    pub(crate) fn after(self, policy: RetryPolicy, attempt: u32) -> Duration {
+        let before = usize::try_from(attempt.saturating_sub(1)).unwrap_or(usize::MAX);
+        self.seed
+            .and_then(|seed| policy.delays(seed).nth(before))
+            .unwrap_or_else(|| policy.delay(attempt, &mut fastrand::Rng::new()))
+    }
 }
 
 /// Delays for asking a ledger or broker that is away: from 100 ms doubling to `cap`, each
@@ -40,28 +49,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn delays_double_up_to_ten_minutes_with_full_jitter() {
-        let mut rng = fastrand::Rng::with_seed(7);
-        for (attempt, bound) in [
-            (1, 1),
-            (2, 2),
-            (5, 16),
-            (10, 512),
-            (11, 600),
-            (u32::MAX, 600),
-        ] {
-            let delays: Vec<_> = (0..2000).map(|_| retry_delay(attempt, &mut rng)).collect();
-            let bound = Duration::from_secs(bound);
-            assert!(delays.iter().all(|delay| *delay <= bound), "{attempt}");
-            assert!(
-                delays.iter().max().unwrap() > &bound.mul_f64(0.95),
-                "{attempt}"
-            );
-            assert!(
-                delays.iter().min().unwrap() < &bound.mul_f64(0.05),
-                "{attempt}"
-            );
-        }
+    fn a_seed_makes_the_delays_those_of_the_policy() {
+        let policy = RetryPolicy {
+            first: Duration::from_millis(20),
+            cap: Duration::from_millis(50),
+        };
+        let seeded = Delays::new(Some(1));
+        let waited: Vec<_> = (1..=9).map(|n| seeded.after(policy, n)).collect();
+        assert_eq!(waited, policy.delays(1).take(9).collect::<Vec<_>>());
+
+        let random = Delays::default();
+        let waited: Vec<_> = (0..200).map(|_| random.after(policy, 9)).collect();
+        assert!(waited.iter().all(|delay| *delay <= policy.cap));
+        assert!(waited.iter().any(|delay| *delay != waited[0]));
     }
 
     #[test]

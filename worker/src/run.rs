@@ -5,31 +5,48 @@
 //! returned; the result waits in the commit queue, not in the slot.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use bellwether_schemas::limits::ERROR_TEXT_MAX;
 use bellwether_schemas::state::Reason;
 use bellwether_schemas::text;
-use bellwether_store::Payload;
 use bellwether_store::executions::{Claimed, Outcome as Sent};
-use tokio::task::{JoinError, JoinHandle};
+use bellwether_store::schedules::Policy;
+use tokio::task::JoinError;
 use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
 
 use crate::capacity::Place;
+use crate::checkpoint::Checkpoints;
 use crate::claims::Known;
 use crate::commit::Commits;
 use crate::context::Context;
 use crate::handler::Call;
+use crate::leaks::Leaks;
 use crate::outcome::{Failure, Outcome, SNOOZE_MIN, encoded};
 use crate::panic::{Panicked, caught, told};
-use crate::retry::retry_delay;
+use crate::pin::Pins;
+use crate::retry::Delays;
 use crate::session::Session;
 use crate::teller::Finished;
 use crate::trace::Traced;
+use crate::watch::{Leak, Over, Watch, Watched};
 
-/// After its deadline a handler has this long to return before it is given up.
-const GRACE: Duration = Duration::from_secs(5);
+/// What every attempt of a worker needs.
+#[derive(Debug, Clone)]
+pub(crate) struct Tools {
+    pub(crate) commits: Commits,
+    pub(crate) checkpoints: Checkpoints,
+    pub(crate) pins: Pins,
+    pub(crate) delays: Delays,
+    pub(crate) leaks: Leaks,
+    /// The attempts' tasks.
+    pub(crate) tracker: TaskTracker,
+    /// Those that wait for handlers that were given up.
+    pub(crate) leaving: TaskTracker,
+    /// A handler that was told to stop is given up after this time.
+    pub(crate) cancel_grace: Duration,
+}
 
 /// A claimed execution with everything that goes with it.
 #[derive(Debug)]
@@ -55,41 +72,59 @@ impl Attempt {
     }
 
     /// The result of an attempt that did not start: given back without a charge.
-    pub(crate) fn released(self) -> Finished {
-        finished(&self.claimed, self.known, self.traced, None, Sent::Release)
+    fn released(self) -> Finished {
+        self.unstarted(Sent::Release)
+    }
+
+    /// The same of one that found no free slot in time.
+    pub(crate) fn overloaded(self) -> Finished {
+        self.unstarted(Sent::Overloaded)
+    }
+
+    fn unstarted(self, outcome: Sent) -> Finished {
+        Finished {
+            known: self.known,
+            traced: Some(self.traced.ready(None)),
+            ..Finished::of(&self.claimed, None, outcome)
+        }
+    }
+
+    /// Gives it back, not started. Where its session is lost the ledger is asked first: what
+    /// nobody has tried must not stay `unknown`.
+    pub(crate) async fn give_back(self, commits: &Commits) {
+        tracing::debug!(execution_id = %self.claimed.execution_id, "released unstarted");
+        if self.session.lost.is_cancelled() {
+            commits.send_stopped(self.released()).await;
+        } else {
+            commits.send(self.released()).await;
+        }
     }
 }
 
-fn finished(
-    claimed: &Claimed,
-    known: Option<Known>,
-    traced: Traced,
-    started: Option<Duration>,
-    outcome: Sent,
-) -> Finished {
-    Finished {
-        job: claimed.job.clone(),
-        execution_id: claimed.execution_id,
-        claim_id: claimed.claim_id,
-        generation: claimed.generation,
-        started,
-        outcome,
-        known,
-        traced: Some(traced.ready()),
-        decided: None,
-    }
-}
+/// What a handler returned.
+pub(crate) type Returned = Result<Result<Outcome, Failure>, Panicked>;
 
 /// How the handler's task ended.
-type Handled = Result<Result<Result<Outcome, Failure>, Panicked>, JoinError>;
+pub(crate) type Handled = Result<Returned, JoinError>;
 
-/// Runs the attempt, whose place has been started, and hands its result over.
+/// Runs the attempt, whose place has been started, and hands its result over; `policy` is that of
+/// its job where the row does not have it yet.
 pub(crate) async fn run(
-    attempt: Attempt,
+    mut attempt: Attempt,
     handler: Arc<dyn Call>,
-    commits: Commits,
-    leaked: Arc<AtomicUsize>,
+    policy: Option<Policy>,
+    tools: Tools,
 ) {
+    if let Some(policy) = policy
+        && !tools.pins.pin(&mut attempt.claimed, &policy).await
+    {
+        attempt.give_back(&tools.commits).await;
+        return;
+    }
+    handle(attempt, handler, tools).await;
+}
+
+async fn handle(attempt: Attempt, handler: Arc<dyn Call>, tools: Tools) {
     let cancel_requested = attempt.cancel_requested();
     let Attempt {
         claimed,
@@ -105,213 +140,159 @@ pub(crate) async fn run(
         Arc::clone(&claimed),
         cancel.clone(),
         cancel_requested.clone(),
+        Some(tools.checkpoints.clone()),
     );
     let (started, own) = (context.started(), Arc::clone(context.own()));
     let payload = claimed.payload.clone();
     // Spawned, so that a handler that blocks its thread leaves this task alone.
     let handling = caught(async move { handler.call(context, payload).await });
     let mut task = tokio::spawn(span.wrap(handling));
-    let (end, timed_out) = watch(&mut task, &claimed, &cancel, &cancel_requested).await;
-    let leaks = end.is_none();
-    let own_commit = own.close();
-    let verdict = Verdict {
+    let watch = Watch {
         claimed: &claimed,
-        timed_out,
-        stopped: session.handlers.is_cancelled(),
-        own_commit,
+        cancel: &cancel,
+        cancel_requested: &cancel_requested,
+        lost: &session.lost,
+        cancel_grace: tools.cancel_grace,
     };
-    let outcome = verdict.outcome(end, &mut fastrand::Rng::new());
-    span.ended(&outcome);
-    let mut decided = None;
-    if leaks {
-        let leak = Leak {
-            claimed: Arc::clone(&claimed),
-            started,
-            own_commit,
-            decided: CancellationToken::new(),
-            commits: commits.clone(),
-        };
-        decided = Some(leak.decided.clone().drop_guard());
-        tokio::spawn(leak.wait(task, place, leaked));
-    } else {
-        drop(place);
-    }
-    if own_commit {
-        let outcome = verdict.without_commit(outcome, &mut fastrand::Rng::new());
-        let mut finished = finished(&claimed, known, traced, Some(started), outcome);
-        finished.decided = decided;
-        commits.settle(finished).await;
-        return;
-    }
-    if session.lost.is_cancelled() && outcome == Sent::Release {
-        // The ledger has taken the work from the session already.
-        return;
-    }
-    let mut finished = finished(&claimed, known, traced, Some(started), outcome);
-    finished.decided = decided;
-    commits.send(finished).await;
-}
-
-/// Waits for the handler's end, passes a request to cancel on, and keeps its deadline (true =
-/// it passed). No end = it has not obeyed.
-async fn watch<T>(
-    task: &mut JoinHandle<T>,
-    claimed: &Claimed,
-    cancel: &CancellationToken,
-    cancel_requested: &CancellationToken,
-) -> (Option<Result<T, JoinError>>, bool) {
-    let mut deadline = std::pin::pin!(tokio::time::sleep(claimed.timeout));
-    let mut told = false;
-    loop {
-        tokio::select! {
-            end = &mut *task => return (Some(end), false),
-            () = &mut deadline => {
-                cancel.cancel();
-                return (tokio::time::timeout(GRACE, task).await.ok(), true);
+    let watched = watch.until_end(&mut task).await;
+    let own_commit = own.close();
+    let over = match watched {
+        Watched::GivenUp(over) => over,
+        Watched::Returned { end, timed_out } => {
+            drop(place);
+            if let Some(known) = &known {
+                known.obeyed(&claimed.queue);
             }
-            () = cancel_requested.cancelled(), if !told => {
-                told = true;
-                tracing::info!(
-                    job = claimed.job,
-                    execution_id = %claimed.execution_id,
-                    "cancel requested: the handler is told to stop",
-                );
-                cancel.cancel();
-            }
-        }
-    }
-}
-
-/// A handler that ignores its cancellation.
-struct Leak {
-    claimed: Arc<Claimed>,
-    started: Duration,
-    own_commit: bool,
-    /// What was said of it at its deadline is decided, or given up.
-    decided: CancellationToken,
-    commits: Commits,
-}
-
-impl Leak {
-    /// It keeps its slot until it returns. The attempt has timed out; only where nobody may
-    /// repeat it blindly, and the execution is `unknown` for that, its result still counts.
-    async fn wait(
-        self,
-        task: JoinHandle<Result<Result<Outcome, Failure>, Panicked>>,
-        place: Place,
-        leaked: Arc<AtomicUsize>,
-    ) {
-        let claimed = &self.claimed;
-        tracing::warn!(
-            job = claimed.job,
-            execution_id = %claimed.execution_id,
-            "handler runs on after its deadline and keeps its slot",
-        );
-        leaked.fetch_add(1, Ordering::Relaxed);
-        let handled = task.await;
-        leaked.fetch_sub(1, Ordering::Relaxed);
-        let verdict = Verdict {
-            claimed,
-            timed_out: true,
-            stopped: false,
-            own_commit: self.own_commit,
-        };
-        let mut rng = fastrand::Rng::new();
-        let mut outcome = verdict.outcome(Some(handled), &mut rng);
-        if self.own_commit {
-            outcome = verdict.without_commit(outcome, &mut rng);
-        }
-        // A release: the runtime is being torn down.
-        if outcome != Sent::Release {
-            self.decided.cancelled().await;
-            let late = Finished {
-                job: claimed.job.clone(),
-                execution_id: claimed.execution_id,
-                claim_id: claimed.claim_id,
-                generation: claimed.generation,
-                started: Some(self.started),
-                outcome,
-                known: None,
-                traced: None,
-                decided: None,
+            let verdict = Verdict {
+                claimed: &claimed,
+                timed_out,
+                stopped: session.handlers.is_cancelled(),
+                own_commit,
             };
-            self.commits.send_late(late).await;
+            let outcome = verdict.returned(end, tools.delays);
+            span.ended(&outcome);
+            let finished = Finished {
+                known,
+                traced: Some(traced.ready(Some(started))),
+                ..Finished::of(&claimed, Some(started), outcome)
+            };
+            return tell(finished, own_commit, &session, &tools.commits).await;
         }
-        drop(place);
+    };
+    let leak = Leak {
+        claimed: Arc::clone(&claimed),
+        started,
+        over,
+        own_commit,
+        decided: CancellationToken::new(),
+        tools: tools.clone(),
+    };
+    let decided = leak.decided.clone().drop_guard();
+    // Tracked before this task ends: a stop waits for what it says.
+    tools.leaving.spawn(leak.wait(task, place));
+    let Some(outcome) = given_up(&claimed, over, tools.delays) else {
+        // The ledger has taken the work from the session, and nothing definite can be said
+        // before the handler's end.
+        return;
+    };
+    span.ended(&outcome);
+    let finished = Finished {
+        known,
+        traced: Some(traced.ready(Some(started))),
+        decided: Some(decided),
+        ..Finished::of(&claimed, Some(started), outcome)
+    };
+    if own_commit {
+        tools.commits.settle(finished).await;
+    } else {
+        tools.commits.send(finished).await;
     }
 }
 
-/// From what a handler did to what the ledger is told.
-struct Verdict<'a> {
-    claimed: &'a Claimed,
-    /// The deadline passed before it returned.
-    timed_out: bool,
+/// Hands the result of a handler that has returned over.
+async fn tell(finished: Finished, own_commit: bool, session: &Session, commits: &Commits) {
+    if own_commit {
+        commits.settle(finished).await;
+    } else if finished.outcome == Sent::Release && session.lost.is_cancelled() {
+        commits.send_stopped(finished).await;
+    } else {
+        commits.send(finished).await;
+    }
+}
+
+/// What the ledger is told of a handler that has not returned, and may do anything yet: never
+/// that it has stopped. None = nothing, for its session is lost.
+fn given_up(claimed: &Claimed, over: Over, delays: Delays) -> Option<Sent> {
+    let (reason, error) = match over {
+        Over::Deadline => timeout(claimed),
+        Over::Cancel => (
+            Reason::Cancelled,
+            "told to stop, the handler ran on and was given up".to_owned(),
+        ),
+        Over::Lost => return None,
+    };
+    Some(Sent::Retry {
+        reason,
+        error,
+        delay: delays.after(claimed.retry, claimed.attempt),
+        stopped: false,
+    })
+}
+
+fn timeout(claimed: &Claimed) -> (Reason, String) {
+    (
+        Reason::Timeout,
+        format!("no result within {:?}", claimed.timeout),
+    )
+}
+
+/// From what a handler that has returned did to what the ledger is told.
+pub(crate) struct Verdict<'a> {
+    pub(crate) claimed: &'a Claimed,
+    /// It returned after its deadline.
+    pub(crate) timed_out: bool,
     /// The worker asked its handlers to stop.
-    stopped: bool,
+    pub(crate) stopped: bool,
     /// The handler has called `commit_in`.
-    own_commit: bool,
+    pub(crate) own_commit: bool,
 }
 
 impl Verdict<'_> {
     /// A definite outcome stands, even if it came late: the work is done. An error after the
     /// deadline is the timeout's, after a stop the stop's (and not charged). After a request to
     /// cancel an error is told as such: the ledger knows of the request, and ends what would
-    /// run again.
-    /// A handler that has not returned may do anything yet: the ledger is told so.
-    fn outcome(&self, handled: Option<Handled>, rng: &mut fastrand::Rng) -> Sent {
-        let stopped = handled.is_some();
+    /// run again. If the handler has called `commit_in`, this is what is sent while the row still
+    /// runs: its word that all is done does not hold then.
+    pub(crate) fn returned(&self, handled: Handled, delays: Delays) -> Sent {
         let (reason, error) = match handled {
-            Some(Ok(Ok(Ok(outcome)))) => match self.definite(outcome) {
+            Ok(Ok(Ok(Outcome::Complete(_)))) if self.own_commit => (
+                Reason::TxNotCommitted,
+                "the transaction that holds the completion was not committed".to_owned(),
+            ),
+            Ok(Ok(Ok(outcome))) => match self.definite(outcome) {
                 Ok(sent) => return sent,
                 Err(error) => (Reason::Error, error),
             },
-            Some(Ok(Ok(Err(Failure::BadPayload(error))))) => (Reason::BadPayload, error),
-            Some(Ok(Ok(Err(Failure::Error(_))))) if self.stopped && !self.timed_out => {
-                return Sent::Release;
-            }
-            Some(Ok(Ok(Err(Failure::Error(_))))) | None if self.timed_out => self.timeout(),
-            Some(Ok(Ok(Err(Failure::Error(error))))) => (Reason::Error, error),
-            Some(Ok(Err(Panicked(error)))) => (Reason::Panic, error),
-            Some(Err(failed)) if failed.is_panic() => {
-                (Reason::Panic, told(failed.into_panic(), None))
-            }
+            Ok(Ok(Err(Failure::BadPayload(error)))) => (Reason::BadPayload, error),
+            Ok(Ok(Err(Failure::Error(_)))) if self.timed_out => timeout(self.claimed),
+            Ok(Ok(Err(Failure::Error(_)))) if self.stopped => return Sent::Release,
+            Ok(Ok(Err(Failure::Error(error)))) => (Reason::Error, error),
+            Ok(Err(Panicked(error))) => (Reason::Panic, error),
+            Err(failed) if failed.is_panic() => (Reason::Panic, told(failed.into_panic(), None)),
             // The runtime is being torn down under the handler.
-            Some(Err(_)) | None => return Sent::Release,
+            Err(_) => return Sent::Release,
         };
         Sent::Retry {
             reason,
             error: text::clean(&error, ERROR_TEXT_MAX).into_owned(),
-            delay: retry_delay(self.claimed.attempt, rng),
-            stopped,
-        }
-    }
-
-    /// What is sent if the handler has called `commit_in` and the row still runs: its word that
-    /// all is done does not hold.
-    fn without_commit(&self, outcome: Sent, rng: &mut fastrand::Rng) -> Sent {
-        let Sent::Complete(_) = outcome else {
-            return outcome;
-        };
-        Sent::Retry {
-            reason: Reason::TxNotCommitted,
-            error: "the transaction that holds the completion was not committed".to_owned(),
-            delay: retry_delay(self.claimed.attempt, rng),
+            delay: delays.after(self.claimed.retry, self.claimed.attempt),
             stopped: true,
         }
-    }
-
-    fn timeout(&self) -> (Reason, String) {
-        (
-            Reason::Timeout,
-            format!("no result within {:?}", self.claimed.timeout),
-        )
     }
 
     fn definite(&self, outcome: Outcome) -> Result<Sent, String> {
         let clean = |reason: String| text::clean(&reason, ERROR_TEXT_MAX).into_owned();
         Ok(match outcome {
-            // What counts is the output that it gave to `commit_in`; this one may be any value.
-            Outcome::Complete(_) if self.own_commit => Sent::Complete(Payload::json("null")),
             Outcome::Complete(value) => {
                 Sent::Complete(encoded(&value, &self.claimed.payload.content_type)?)
             }
@@ -325,6 +306,7 @@ impl Verdict<'_> {
 #[cfg(test)]
 mod tests {
     use bellwether_schemas::header;
+    use bellwether_store::Payload;
 
     use super::*;
 
@@ -345,24 +327,28 @@ mod tests {
             schedule_version: None,
             scheduled_at: chrono::DateTime::UNIX_EPOCH,
             deadline_at: chrono::DateTime::UNIX_EPOCH,
+            waited: None,
             timeout: Duration::from_secs(1),
+            retry: bellwether_store::schedules::RetryPolicy::default(),
+            policy_known: true,
             payload: Payload {
                 bytes: Vec::new(),
                 content_type: content_type.into(),
             },
+            checkpoint: None,
             trace: None,
         }
     }
 
-    fn verdict(handled: Option<Handled>, timed_out: bool, stopped: bool) -> (String, String) {
-        let (claimed, returned) = (claimed(header::JSON), handled.is_some());
+    fn verdict(handled: Handled, timed_out: bool, stopped: bool) -> (String, String) {
+        let claimed = claimed(header::JSON);
         let sent = Verdict {
             claimed: &claimed,
             timed_out,
             stopped,
             own_commit: false,
         }
-        .outcome(handled, &mut fastrand::Rng::with_seed(1));
+        .returned(handled, Delays::new(Some(1)));
         match sent {
             Sent::Retry {
                 reason,
@@ -371,14 +357,14 @@ mod tests {
                 stopped,
             } => {
                 assert!(delay <= Duration::from_secs(1));
-                assert_eq!(stopped, returned);
+                assert!(stopped);
                 (reason.to_string(), error)
             }
             other => (other.as_str().to_owned(), String::new()),
         }
     }
 
-    fn word(handled: Option<Handled>, timed_out: bool, stopped: bool) -> String {
+    fn word(handled: Handled, timed_out: bool, stopped: bool) -> String {
         verdict(handled, timed_out, stopped).0
     }
 
@@ -386,11 +372,11 @@ mod tests {
     fn a_definite_outcome_stands_however_late() {
         for (timed_out, stopped) in [(false, false), (true, false), (false, true), (true, true)] {
             assert_eq!(
-                word(Some(Ok(Ok(Ok(Outcome::done())))), timed_out, stopped),
+                word(Ok(Ok(Ok(Outcome::done()))), timed_out, stopped),
                 "complete"
             );
             assert_eq!(
-                word(Some(Ok(Ok(Ok(Outcome::fail("no"))))), timed_out, stopped),
+                word(Ok(Ok(Ok(Outcome::fail("no")))), timed_out, stopped),
                 "fail"
             );
         }
@@ -398,20 +384,44 @@ mod tests {
 
     #[test]
     fn an_error_is_the_handlers_the_deadlines_or_the_stops() {
-        let error = || Some(Ok(Ok(Err(Failure::Error("e".into())))));
+        let error = || Ok(Ok(Err(Failure::Error("e".into()))));
         assert_eq!(verdict(error(), false, false), ("error".into(), "e".into()));
         assert_eq!(word(error(), true, false), "timeout");
         assert_eq!(word(error(), true, true), "timeout");
         assert_eq!(word(error(), false, true), "release");
-        assert_eq!(word(None, true, false), "timeout");
         assert_eq!(
-            word(
-                Some(Ok(Ok(Err(Failure::BadPayload("p".into()))))),
-                false,
-                true
-            ),
+            word(Ok(Ok(Err(Failure::BadPayload("p".into())))), false, true),
             "bad_payload"
         );
+    }
+
+    #[test]
+    fn p53_who_runs_on_is_never_told_as_stopped() {
+        let claimed = claimed(header::JSON);
+        let said = [Over::Deadline, Over::Cancel, Over::Lost].map(|over| {
+            let sent = given_up(&claimed, over, Delays::new(Some(1)))?;
+            assert!(!sent.stopped(), "{sent:?}");
+            match sent {
+                Sent::Retry { reason, .. } => Some(reason),
+                other => panic!("{other:?}"),
+            }
+        });
+        assert_eq!(said, [Some(Reason::Timeout), Some(Reason::Cancelled), None]);
+    }
+
+    #[test]
+    fn done_without_its_own_commit_is_not_done() {
+        let claimed = claimed(header::JSON);
+        let verdict = Verdict {
+            claimed: &claimed,
+            timed_out: false,
+            stopped: false,
+            own_commit: true,
+        };
+        match verdict.returned(Ok(Ok(Ok(Outcome::done()))), Delays::new(Some(1))) {
+            Sent::Retry { reason, .. } => assert_eq!(reason, Reason::TxNotCommitted),
+            other => panic!("{other:?}"),
+        }
     }
 
     #[test]

@@ -14,8 +14,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use bellwether_schemas::ids;
-use bellwether_store::sessions::{NewSession, SessionClosed, SessionRenewed};
+use bellwether_store::sessions::{NewSession, SessionClosed, SessionRenewed, SessionReport};
 use bellwether_store::{self as store, Store};
+use bellwether_telemetry::Trouble;
 use futures_util::FutureExt;
 use tokio::sync::{Notify, watch};
 use tokio::time::{sleep, timeout};
@@ -23,11 +24,13 @@ use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 use crate::call::bounded;
+use crate::capacity::Capacity;
 use crate::clock;
 use crate::error::Error;
+use crate::leaks::Leaks;
+use crate::lease::Lease;
 use crate::retry::{asking_again, between};
 use crate::stats::Counted;
-use crate::trouble::Trouble;
 
 /// A call that takes longer counts as unanswered; its connection is replaced.
 const CALL: Duration = Duration::from_secs(3);
@@ -37,63 +40,8 @@ const STATEMENT: Duration = Duration::from_secs(2);
 const AGAIN: Duration = Duration::from_secs(1);
 /// Longest wait between tries to open a session.
 const OPEN_CAP: Duration = Duration::from_secs(5);
-/// Shortest and longest lease: below, a session is lost while the ledger merely blinks; above,
-/// the work of a dead worker waits for longer than anybody would.
-const TTL_MIN: Duration = Duration::from_secs(1);
-const TTL_MAX: Duration = Duration::from_hours(1);
-/// Shortest time between renewals.
-const RENEW_MIN: Duration = Duration::from_millis(100);
 /// The user's runtime has this long to answer a probe.
 const PROBE: Duration = Duration::from_mins(2);
-
-/// How a session lives. The defaults fit together and need no tuning; tests shorten them.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Lease {
-    /// The ledger declares the session lost when it was not renewed for this long. 1 s to 1 h;
-    /// default 9 s.
-    pub ttl: Duration,
-    /// Time between renewals. At least 100 ms; default 3 s.
-    pub renew_every: Duration,
-    /// Without a confirmed renewal for this long, nothing is claimed and nothing started.
-    /// Default 7 s.
-    pub fence_after: Duration,
-    /// Without any answer for this long, handlers are cancelled. Default 18 s.
-    pub cancel_after: Duration,
-}
-
-impl Default for Lease {
-    fn default() -> Self {
-        Self {
-            ttl: Duration::from_secs(9),
-            renew_every: Duration::from_secs(3),
-            fence_after: Duration::from_secs(7),
-            cancel_after: Duration::from_secs(18),
-        }
-    }
-}
-
-impl Lease {
-    pub(crate) fn check(&self) -> Result<(), Error> {
-        let refuse = |bounds| {
-            Err(Error::OutOfBounds {
-                option: "lease",
-                bounds,
-            })
-        };
-        if !(TTL_MIN..=TTL_MAX).contains(&self.ttl) {
-            return refuse("use 1 s to 1 h");
-        }
-        let ordered = RENEW_MIN <= self.renew_every
-            && self.renew_every.saturating_mul(2) <= self.fence_after
-            && self.fence_after < self.ttl
-            && self.ttl <= self.cancel_after;
-        if ordered {
-            Ok(())
-        } else {
-            refuse("use 100 ms ≤ renew_every, 2 × renew_every ≤ fence_after < ttl ≤ cancel_after")
-        }
-    }
-}
 
 /// A session as the rest of the worker sees it.
 #[derive(Debug)]
@@ -136,6 +84,15 @@ impl Session {
         ))
     }
 
+    /// The same session, which may work again after a long silence. Its handlers of before are
+    /// cancelled; that it is lost is said to all of them.
+    fn again(&self, confirmed: Duration, stop_now: &CancellationToken) -> Self {
+        Self {
+            lost: self.lost.clone(),
+            ..Self::new(self.id, confirmed, self.fence_after, stop_now)
+        }
+    }
+
     fn confirm(&self, sent: Duration) {
         self.confirmed.store(millis(sent), Ordering::Release);
     }
@@ -148,6 +105,26 @@ impl Session {
 
 fn millis(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// What the session tells of the worker with each renewal.
+#[derive(Debug, Clone)]
+pub(crate) struct Standing {
+    pub(crate) capacity: Capacity,
+    pub(crate) leaks: Leaks,
+    /// The worker stops.
+    pub(crate) stop: CancellationToken,
+}
+
+impl Standing {
+    fn report(&self) -> SessionReport {
+        let draining = self.stop.is_cancelled();
+        SessionReport {
+            free_for: self.capacity.free_for().filter(|_| !draining),
+            leaked: u32::try_from(self.leaks.count()).unwrap_or(u32::MAX),
+            draining,
+        }
+    }
 }
 
 /// The session thread, from outside. Dropping it ends the session.
@@ -178,6 +155,7 @@ impl Keeper {
         database: &store::Options,
         lease: Lease,
         like: NewSession,
+        standing: Standing,
         stop_now: CancellationToken,
         counted: Counted,
     ) -> Result<Self, Error> {
@@ -196,6 +174,7 @@ impl Keeper {
             database,
             lease,
             like,
+            standing,
             stop_now,
             counted,
             publish,
@@ -207,7 +186,7 @@ impl Keeper {
             .store(millis(clock::boot()), Ordering::Relaxed);
         // The runtime is made here, where its failure can be told, and dropped there: it must
         // not be dropped inside the user's runtime.
-        let (hand_over, runtime) = std::sync::mpsc::channel::<tokio::runtime::Runtime>();
+        let (hand_over, runtime) = std::sync::mpsc::sync_channel::<tokio::runtime::Runtime>(1);
         std::thread::Builder::new()
             .name("bellwether-session".to_owned())
             .spawn(move || {
@@ -271,6 +250,7 @@ struct Thread {
     database: store::Options,
     lease: Lease,
     like: NewSession,
+    standing: Standing,
     stop_now: CancellationToken,
     counted: Counted,
     publish: watch::Sender<Option<Arc<Session>>>,
@@ -326,7 +306,9 @@ impl Thread {
                     Ok((ledger, sent)) => {
                         trouble.over();
                         tracing::info!(session = %new.id, name = new.name, "session opened");
-                        return Some((ledger, self.published(new.id, sent)));
+                        let fence_after = self.lease.fence_after;
+                        let session = Session::new(new.id, sent, fence_after, &self.stop_now);
+                        return Some((ledger, self.published(session)));
                     }
                     Err(error) => trouble.note(&error),
                 },
@@ -343,13 +325,8 @@ impl Thread {
         bounded(CALL, store::connect(&self.database)).await
     }
 
-    fn published(&self, id: Uuid, confirmed: Duration) -> Arc<Session> {
-        let session = Arc::new(Session::new(
-            id,
-            confirmed,
-            self.lease.fence_after,
-            &self.stop_now,
-        ));
+    fn published(&self, session: Session) -> Arc<Session> {
+        let session = Arc::new(session);
         self.publish.send_replace(Some(Arc::clone(&session)));
         session
     }
@@ -378,7 +355,9 @@ impl Thread {
             }
             stuck.over();
             let sent = clock::boot();
-            match timeout(CALL, ledger.renew_session(session.id, self.lease.ttl)).await {
+            let report = self.standing.report();
+            let renewed = ledger.renew_session(session.id, self.lease.ttl, report);
+            match timeout(CALL, renewed).await {
                 Ok(Ok(SessionRenewed::Lost)) => return Ended::Lost,
                 Ok(Ok(SessionRenewed::Live)) => {
                     trouble.over();
@@ -389,7 +368,7 @@ impl Thread {
                         .saturating_sub(clock::boot().saturating_sub(sent));
                     if session.handlers.is_cancelled() && !self.stop_now.is_cancelled() {
                         // The ledger was silent for long and is back: work can begin again.
-                        session = self.published(session.id, sent);
+                        session = self.published(session.again(sent, &self.stop_now));
                     }
                 }
                 Ok(Err(error)) => trouble.note(&error),
@@ -446,29 +425,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_default_lease_is_sound_and_a_disordered_one_is_refused() {
-        assert!(Lease::default().check().is_ok());
-        let short = Lease {
-            fence_after: Duration::from_secs(9),
-            ..Lease::default()
-        };
-        assert!(short.check().is_err());
-        for (ttl, fine) in [(0, false), (999, false), (1_000, true), (3_600_001, false)] {
-            let ttl = Duration::from_millis(ttl);
-            let lease = Lease {
-                ttl,
-                renew_every: ttl / 3,
-                fence_after: ttl * 7 / 9,
-                cancel_after: ttl * 2,
-            };
-            assert_eq!(lease.check().is_ok(), fine, "{ttl:?}");
-        }
-        let endless = Lease {
-            renew_every: Duration::MAX,
-            ..Lease::default()
-        };
-        let said = endless.check().unwrap_err().to_string();
-        assert!(said.contains("renew_every"), "{said}");
+    fn a_session_that_was_silent_tells_its_handlers_of_before_when_it_is_lost() {
+        let stop_now = CancellationToken::new();
+        let now = clock::boot();
+        let first = Session::new(Uuid::nil(), now, Duration::from_secs(7), &stop_now);
+        first.handlers.cancel();
+        let second = first.again(now, &stop_now);
+        assert!(second.is_trusted() && !first.lost.is_cancelled());
+        second.lose();
+        assert!(first.lost.is_cancelled());
     }
 
     #[test]

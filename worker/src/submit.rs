@@ -65,7 +65,8 @@ impl Submitted<'_> {
         let content_type = self.content_type()?;
         let run_at = self.run_at()?;
         let mut pinned = policy.cloned().unwrap_or_default();
-        if let Some(timeout) = self.timeout()? {
+        let own_timeout = self.timeout()?;
+        if let Some(timeout) = own_timeout {
             pinned.timeout = timeout;
         }
         let fire_id = ids::fresh();
@@ -86,6 +87,7 @@ impl Submitted<'_> {
                 .and_then(|parent| TraceContext::parse(parent, self.header(header::TRACESTATE)))
                 .or_else(|| Some(bellwether_telemetry::root(fire_id))),
             stored_at: DateTime::from_timestamp_nanos(self.stored_at_ns),
+            own_timeout: own_timeout.is_some(),
             has_handler: policy.is_some(),
         })
     }

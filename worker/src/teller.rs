@@ -6,9 +6,11 @@ use std::time::Duration;
 use bellwether_schemas::limits::ERROR_TEXT_MAX;
 use bellwether_schemas::state::{Reason, State};
 use bellwether_schemas::text;
-use bellwether_store::executions::{Commit, Committed, Outcome};
+use bellwether_store::executions::{Claimed, Commit, Committed, Outcome};
 use bellwether_store::inspect::ClaimState;
-use bellwether_store::{self as store, Store};
+use bellwether_store::{self as store, ErrorKind, Store};
+use futures_util::stream::FuturesUnordered;
+use futures_util::{FutureExt, StreamExt};
 use tokio::sync::Semaphore;
 use tokio_util::sync::DropGuard;
 use uuid::Uuid;
@@ -16,12 +18,17 @@ use uuid::Uuid;
 use crate::call::{CALL_MAX, bounded};
 use crate::claims::Known;
 use crate::clock;
+use crate::measure::reason_of;
 use crate::stats::Counted;
 use crate::trace::Traced;
 
 /// Results of handlers' own transactions sent at once: a transaction that is left open holds its
 /// row, and must not hold every connection with it.
 const SETTLING_MAX: usize = 2;
+/// Results sent at once where they are sent one by one: half of the connections stay free.
+const AT_ONCE_MAX: usize = 4;
+/// So many rows that others hold are waited for in one round.
+const HELD_MAX: usize = 8;
 /// Before the attempt after one whose result cannot be stored.
 const UNSTORABLE_DELAY: Duration = Duration::from_secs(1);
 
@@ -35,13 +42,15 @@ pub(crate) struct Finished {
     /// Boot time of the handler's start; none = it never started.
     pub(crate) started: Option<Duration>,
     pub(crate) outcome: Outcome,
-    /// Held, not read: keeps the claim known until the result is decided.
-    #[expect(dead_code, reason = "a guard")]
+    /// Keeps the claim known until the result is decided.
     pub(crate) known: Option<Known>,
     /// None = its spans have ended; and in tests of the ledger alone.
     pub(crate) traced: Option<Traced>,
     /// Held, not read: who waits for it learns that this result is decided, or given up.
+    #[expect(dead_code, reason = "what counts is its drop")]
     pub(crate) decided: Option<DropGuard>,
+    /// How often it was told without a decision.
+    pub(crate) tries: u32,
 }
 
 /// Why a result is told apart from the queue.
@@ -51,9 +60,76 @@ pub(crate) enum Settling {
     OwnCommit,
     /// The handler returned after it had been given up.
     Late,
+    /// The handler obeyed, and its session is lost.
+    Stopped,
+}
+
+/// What is done with a result after its row was asked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Step {
+    /// It is told.
+    Tell,
+    /// The row has the result of the handler's own transaction.
+    Own(State),
+    /// The row is another's.
+    Refused(State),
+    /// There is no row.
+    Gone,
+    /// Nobody waits for it.
+    Untold,
+}
+
+impl Settling {
+    /// | the row | own commit | late | stopped |
+    /// |---|---|---|---|
+    /// | runs under the claim | not committed: told | told | told |
+    /// | is `unknown` by the claim's own word | committed | told | told |
+    /// | is `unknown` to a sweep that gave the worker up | not committed: told | told | told |
+    /// | is ended by the claim | committed | that was told | that was told |
+    /// | is another's | refused | told: refused, kept and counted | nobody waits for it |
+    /// | is gone | refused | nobody waits for it | nobody waits for it |
+    fn step(self, row: ClaimState) -> Step {
+        match (self, row) {
+            (_, ClaimState::Running | ClaimState::Fenced(State::Unknown))
+            | (Self::Late | Self::Stopped, ClaimState::Ended(State::Unknown))
+            | (Self::Late, ClaimState::Fenced(_)) => Step::Tell,
+            (Self::OwnCommit, ClaimState::Ended(state)) => Step::Own(state),
+            (Self::OwnCommit, ClaimState::Fenced(state)) => Step::Refused(state),
+            (Self::OwnCommit, ClaimState::Gone) => Step::Gone,
+            (Self::Late, ClaimState::Ended(_) | ClaimState::Gone)
+            | (Self::Stopped, ClaimState::Ended(_) | ClaimState::Fenced(_) | ClaimState::Gone) => {
+                Step::Untold
+            }
+        }
+    }
+}
+
+/// How a result that is told apart ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Told {
+    /// The ledger has decided it.
+    Decided,
+    /// Nobody waits for it: it was not told.
+    Untold,
 }
 
 impl Finished {
+    /// A result of this claim that was told to nobody yet, with no more than its identity.
+    pub(crate) fn of(claimed: &Claimed, started: Option<Duration>, outcome: Outcome) -> Self {
+        Self {
+            job: claimed.job.clone(),
+            execution_id: claimed.execution_id,
+            claim_id: claimed.claim_id,
+            generation: claimed.generation,
+            started,
+            outcome,
+            known: None,
+            traced: None,
+            decided: None,
+            tries: 0,
+        }
+    }
+
     /// For the spans: the ledger has decided.
     fn decided(&self, outcome: &Outcome, answer: Committed) {
         if let Some(traced) = &self.traced {
@@ -75,10 +151,35 @@ impl Finished {
 
 /// What a round did not decide.
 pub(crate) struct Undecided {
-    /// Places in the batch, ascending.
-    pub(crate) left: Vec<usize>,
-    /// The first reason.
+    /// Ascending by place.
+    pub(crate) left: Vec<Left>,
+    /// The first reason; that the ledger is away goes before any other.
     pub(crate) error: store::Error,
+}
+
+/// A result that a round has left undecided.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Left {
+    /// Its place in the batch.
+    pub(crate) at: usize,
+    /// It was told; else the round ended before its turn.
+    pub(crate) tried: bool,
+}
+
+impl Undecided {
+    /// A whole batch was told, and nothing of it was decided.
+    fn all(batch: &[Finished], error: store::Error) -> Self {
+        let left = (0..batch.len()).map(|at| Left { at, tried: true });
+        Self {
+            left: left.collect(),
+            error,
+        }
+    }
+
+    /// Whether the ledger cannot be reached.
+    pub(crate) fn is_away(&self) -> bool {
+        self.error.kind() == ErrorKind::Unavailable
+    }
 }
 
 /// Tells the ledger, and counts what it answers.
@@ -104,22 +205,35 @@ impl Teller {
         }
     }
 
-    /// One round: whatever the ledger has not decided is told.
+    /// One round, in one batch: whatever the ledger has not decided is told.
     pub(crate) async fn send(&self, batch: &[Finished]) -> Result<(), Undecided> {
         let commits: Vec<_> = batch.iter().map(Finished::commit).collect();
-        match bounded(CALL_MAX, self.ledger.commit(&commits)).await {
-            Ok(answers) => {
-                for (finished, answer) in batch.iter().zip(answers) {
-                    self.note(finished, &finished.outcome, answer);
-                }
-                Ok(())
-            }
-            Err(error) if error.is_transient() => Err(Undecided {
-                left: (0..batch.len()).collect(),
-                error,
-            }),
+        match self.send_batch(batch, &commits).await {
+            Ok(()) => Ok(()),
+            Err(error) if error.is_transient() => Err(Undecided::all(batch, error)),
             Err(_) => self.send_one_by_one(batch, &commits).await,
         }
+    }
+
+    /// The same for what has met with trouble before: a row that somebody holds is told apart
+    /// from a ledger that is away, and stops no other.
+    pub(crate) async fn send_again(&self, batch: &[Finished]) -> Result<(), Undecided> {
+        let commits: Vec<_> = batch.iter().map(Finished::commit).collect();
+        match self.send_batch(batch, &commits).await {
+            Ok(()) => Ok(()),
+            Err(error) if error.kind() == ErrorKind::Unavailable || batch.len() == 1 => {
+                Err(Undecided::all(batch, error))
+            }
+            Err(_) => self.send_one_by_one(batch, &commits).await,
+        }
+    }
+
+    async fn send_batch(&self, batch: &[Finished], commits: &[Commit]) -> store::Result<()> {
+        let answers = bounded(CALL_MAX, self.ledger.commit(commits)).await?;
+        for (finished, answer) in batch.iter().zip(answers) {
+            self.note(finished, &finished.outcome, answer);
+        }
+        Ok(())
     }
 
     /// One result must not stop the others: one that the ledger refuses for its own sake
@@ -131,24 +245,48 @@ impl Teller {
         batch: &[Finished],
         commits: &[Commit],
     ) -> Result<(), Undecided> {
-        let mut undecided: Option<Undecided> = None;
-        for (at, (finished, commit)) in batch.iter().zip(commits).enumerate() {
-            let Err(error) = self.send_one(finished, commit).await else {
+        let mut decided = vec![false; batch.len()];
+        let mut tried = vec![false; batch.len()];
+        let mut first: Option<store::Error> = None;
+        let mut held = 0;
+        let mut next = 0..batch.len();
+        let mut sent = FuturesUnordered::new();
+        loop {
+            while sent.len() < AT_ONCE_MAX
+                && let Some(at) = next.next()
+            {
+                tried[at] = true;
+                let one = self.send_one(&batch[at], &commits[at]);
+                sent.push(one.map(move |answer| (at, answer)).boxed());
+            }
+            let Some((at, answer)) = sent.next().await else {
+                break;
+            };
+            let Err(error) = answer else {
+                decided[at] = true;
                 continue;
             };
-            let transient = error.is_transient();
-            let found = undecided.get_or_insert(Undecided {
-                left: Vec::new(),
-                error,
-            });
-            if transient {
-                // The ledger is away: the rest need not be tried.
-                found.left.extend(at..batch.len());
+            let away = error.kind() == ErrorKind::Unavailable;
+            held += usize::from(error.kind() == ErrorKind::Conflict);
+            if away {
+                first = Some(error);
+            } else {
+                first.get_or_insert(error);
+            }
+            if away || held > HELD_MAX {
+                // The rest need not be tried now; what is under way is sent again.
                 break;
             }
-            found.left.push(at);
         }
-        undecided.map_or(Ok(()), Err)
+        drop(sent);
+        let left = (0..batch.len())
+            .filter(|&at| !decided[at])
+            .map(|at| Left {
+                at,
+                tried: tried[at],
+            })
+            .collect();
+        first.map_or(Ok(()), |error| Err(Undecided { left, error }))
     }
 
     async fn send_one(&self, finished: &Finished, commit: &Commit) -> store::Result<()> {
@@ -171,7 +309,7 @@ impl Teller {
         commit: &Commit,
         error: store::Error,
     ) -> store::Result<()> {
-        if commit.outcome == Outcome::Release {
+        if matches!(commit.outcome, Outcome::Release | Outcome::Overloaded) {
             // Nothing in it could be refused, and it must not be charged.
             return Err(error);
         }
@@ -190,65 +328,52 @@ impl Teller {
         Ok(())
     }
 
-    /// Tells a result that has to ask the row first.
-    pub(crate) async fn settle(&self, finished: &Finished, why: Settling) -> store::Result<()> {
-        match why {
-            Settling::OwnCommit => self.settle_own(finished).await,
-            Settling::Late => self.settle_late(finished).await,
-        }
-    }
-
-    /// What a handler says at last counts where the ledger waits for it: while the execution is
-    /// `unknown`. Else the attempt has timed out, and that was told.
-    async fn settle_late(&self, finished: &Finished) -> store::Result<()> {
+    /// Asks the row first, and tells the result where that still counts. Whatever changes in
+    /// between, the fence of the row decides.
+    pub(crate) async fn settle(&self, finished: &Finished, why: Settling) -> store::Result<Told> {
         let asked = self
             .ledger
             .claim_state(finished.execution_id, finished.claim_id);
-        match bounded(CALL_MAX, asked).await? {
-            // Of an execution that is another's by now it is refused, kept and counted.
-            ClaimState::Ended(State::Unknown) | ClaimState::Fenced(_) => {
-                self.send_one(finished, &finished.commit()).await
+        let row = bounded(CALL_MAX, asked).await?;
+        match why.step(row) {
+            Step::Tell => {
+                let _permit = match why {
+                    // It is never closed; without a permit nothing worse happens than a wait.
+                    Settling::OwnCommit => self.settling.acquire().await.ok(),
+                    Settling::Late | Settling::Stopped => None,
+                };
+                self.send_one(finished, &finished.commit()).await?;
             }
-            ClaimState::Running | ClaimState::Ended(_) | ClaimState::Gone => Ok(()),
-        }
-    }
-
-    /// Asks the row what became of a handler's own transaction. While it runs, or is `unknown`
-    /// to a sweep that gave the worker up, the transaction was not committed: then the result
-    /// says so. Whatever changes in between, its fence decides.
-    async fn settle_own(&self, finished: &Finished) -> store::Result<()> {
-        let asked = self
-            .ledger
-            .claim_state(finished.execution_id, finished.claim_id);
-        match bounded(CALL_MAX, asked).await? {
-            ClaimState::Running | ClaimState::Fenced(State::Unknown) => {
-                // It is never closed; without a permit nothing worse happens than a wait.
-                let _permit = self.settling.acquire().await;
-                self.send_one(finished, &finished.commit()).await
-            }
-            ClaimState::Ended(state) => {
-                self.note_own(finished, state);
-                Ok(())
-            }
-            ClaimState::Fenced(state) => {
-                let generation = finished.generation;
-                let fenced = Committed::Fenced { state, generation };
-                finished.decided(&finished.outcome, fenced);
-                self.counted.fenced(&finished.job);
-                tracing::warn!(
+            Step::Own(state) => self.note_own(finished, state),
+            Step::Refused(state) => self.note_refused(finished, state),
+            Step::Gone => self.note(finished, &finished.outcome, Committed::Gone),
+            Step::Untold => {
+                tracing::debug!(
                     execution_id = %finished.execution_id,
                     job = finished.job,
-                    ours = finished.generation,
-                    %state,
-                    "handler's own transaction did not commit: the execution is another's by now",
+                    outcome = finished.outcome.as_str(),
+                    ?row,
+                    "result not told: nobody waits for it any more",
                 );
-                Ok(())
-            }
-            ClaimState::Gone => {
-                self.note(finished, &finished.outcome, Committed::Gone);
-                Ok(())
+                return Ok(Told::Untold);
             }
         }
+        Ok(Told::Decided)
+    }
+
+    /// The handler's own transaction did not commit, and the row is no longer this claim's.
+    fn note_refused(&self, finished: &Finished, state: State) {
+        let generation = finished.generation;
+        let fenced = Committed::Fenced { state, generation };
+        finished.decided(&finished.outcome, fenced);
+        self.counted.fenced(Some(state));
+        tracing::warn!(
+            execution_id = %finished.execution_id,
+            job = finished.job,
+            ours = finished.generation,
+            %state,
+            "handler's own transaction did not commit: the execution is another's by now",
+        );
     }
 
     /// The row has a result of this claim.
@@ -262,7 +387,8 @@ impl Teller {
         if let Some(traced) = &finished.traced {
             traced.decided_by_itself(state);
         }
-        self.counted.committed(&finished.job, "complete", state);
+        self.counted
+            .committed(&finished.job, "complete", "none", state);
         let said = match &finished.outcome {
             Outcome::Retry {
                 reason: Reason::TxNotCommitted,
@@ -293,10 +419,10 @@ impl Teller {
         match answer {
             Committed::Accepted(state) => {
                 self.counted
-                    .committed(&finished.job, outcome.as_str(), state);
+                    .committed(&finished.job, outcome.as_str(), reason_of(outcome), state);
             }
             Committed::Fenced { state, generation } => {
-                self.counted.fenced(&finished.job);
+                self.counted.fenced(Some(state));
                 tracing::warn!(
                     execution_id = %finished.execution_id,
                     job = finished.job,
@@ -308,7 +434,7 @@ impl Teller {
                 );
             }
             Committed::Gone => {
-                self.counted.fenced(&finished.job);
+                self.counted.fenced(None);
                 tracing::warn!(
                     execution_id = %finished.execution_id,
                     job = finished.job,

@@ -12,6 +12,7 @@ use bellwether_store::executions::{Claimed, Committed, Outcome};
 use bellwether_telemetry::spans::{self, About, Handler, Heard, Process};
 
 use crate::clock;
+use crate::measure::Times;
 
 /// A handler that runs for longer says that it has started.
 const LONG: Duration = Duration::from_mins(1);
@@ -59,6 +60,7 @@ pub(crate) struct Traced {
     worker: Arc<str>,
     /// When its result was ready.
     ready: SystemTime,
+    times: Times,
 }
 
 impl Traced {
@@ -75,11 +77,13 @@ impl Traced {
             process: Arc::new(process),
             worker: Arc::clone(worker),
             ready: spans::now(),
+            times: Times::new(claimed, heard, received),
         }
     }
 
     /// The span in which the handler runs.
     pub(crate) fn handler(&self, claimed: &Claimed) -> Handling {
+        self.times.started();
         let span = self.process.handler(&self.worker, &about(claimed));
         let (process, at) = (Arc::clone(&self.process), span.started());
         let sign_of_life = process.is_recording().then(|| {
@@ -91,8 +95,9 @@ impl Traced {
         Handling { span, sign_of_life }
     }
 
-    /// Its result is ready.
-    pub(crate) fn ready(mut self) -> Self {
+    /// Its result is ready; the handler had started at `started`, in boot time, if it ever did.
+    pub(crate) fn ready(mut self, started: Option<Duration>) -> Self {
+        self.times.ended(started);
         self.ready = spans::now();
         self
     }
@@ -101,12 +106,19 @@ impl Traced {
     pub(crate) fn decided_by_itself(&self, state: State) {
         let accepted = spans::Committed::Accepted(state.as_str());
         self.process.committed(self.ready, "complete", accepted);
+        self.times.decided(Some(state), None);
         self.process.end();
     }
 
     /// The ledger has decided.
     pub(crate) fn decided(&self, outcome: &Outcome, answer: Committed) {
         let word = outcome.as_str();
+        let failed = failure(outcome).map(|(kind, _)| kind);
+        match answer {
+            Committed::Accepted(state) => self.times.decided(Some(state), failed),
+            Committed::Fenced { .. } => self.times.decided(None, Some("fenced")),
+            Committed::Gone => self.times.decided(None, Some("gone")),
+        }
         match answer {
             Committed::Accepted(state) => {
                 let accepted = spans::Committed::Accepted(state.as_str());
@@ -160,7 +172,11 @@ fn failure(outcome: &Outcome) -> Option<(&'static str, &str)> {
     match outcome {
         Outcome::Retry { reason, error, .. } => Some((reason.as_str(), error)),
         Outcome::Fail(text) => Some(("rejected", text)),
-        Outcome::Complete(_) | Outcome::Snooze(_) | Outcome::Cancel(_) | Outcome::Release => None,
+        Outcome::Complete(_)
+        | Outcome::Snooze(_)
+        | Outcome::Cancel(_)
+        | Outcome::Release
+        | Outcome::Overloaded => None,
     }
 }
 

@@ -89,6 +89,11 @@ impl OwnCommit {
         });
     }
 
+    /// Whether the transaction may hold the row: a call is under way, or has succeeded.
+    pub(crate) fn is_begun(&self) -> bool {
+        self.with(|stage| matches!(*stage, Stage::Asked | Stage::Done))
+    }
+
     /// Allows no further call; whether there was one.
     pub(crate) fn close(&self) -> bool {
         self.with(|stage| std::mem::replace(stage, Stage::Over) != Stage::Open)

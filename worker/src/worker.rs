@@ -1,7 +1,7 @@
 //! The worker as a whole: start, run, stop.
 
+use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use async_nats::{Client, jetstream};
@@ -11,38 +11,46 @@ use bellwether_schemas::subject::Subjects;
 use bellwether_store::schedules::NewSchedule;
 use bellwether_store::sessions::NewSession;
 use bellwether_store::{self as store, Store};
+use bellwether_telemetry::Health;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
-use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
-use tokio::time::{sleep, timeout, timeout_at};
+use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use uuid::Uuid;
 
-use crate::broker::{self, Broker, Found};
+use crate::broker::Broker;
+use crate::budget::{CLOSE, FLUSH, StopBudget};
 use crate::builder::{Builder, host_name};
-use crate::call::{CALL_MAX, bounded};
 use crate::cancel;
 use crate::capacity::{Capacity, Limits};
+use crate::checkpoint::Checkpoints;
 use crate::claims::Claims;
 use crate::commit::Commits;
 use crate::definitions::Definitions;
 use crate::delivery::{Delivery, Jobs, Reader};
 use crate::drain::Drain;
+use crate::end::End;
 use crate::error::Error;
 use crate::feed::{Feeder, Held};
 use crate::lane::Lane;
+use crate::leaks::Leaks;
+use crate::lease::Lease;
+use crate::measure::{Meter, NotReady};
+use crate::persist::Persist;
+use crate::pin::Pins;
+use crate::probe::Prober;
 use crate::pull::Puller;
 use crate::reconcile;
-use crate::retry::asking_again;
-use crate::session::{Keeper, Lease};
+use crate::retry::Delays;
+use crate::run::Tools;
+use crate::session::{Keeper, Standing};
+use crate::settings::Settings;
+use crate::start::{open_ledger, wait_for_streams};
 use crate::stats::{Counted, Stats};
-use crate::trouble::Trouble;
 
-/// Longest wait between tries to reach the ledger or the broker at the start.
-const START_CAP: Duration = Duration::from_secs(5);
 /// The session thread's probe of the user's runtime.
 const PROBE_EVERY: Duration = Duration::from_secs(1);
 
@@ -60,7 +68,17 @@ pub(crate) struct Plan {
     pub(crate) definitions: Vec<(String, String)>,
     pub(crate) limits: Limits,
     pub(crate) drain: Duration,
+    pub(crate) kill_after: Duration,
     pub(crate) lease: Lease,
+    pub(crate) cancel_grace: Duration,
+    pub(crate) leaked_max: usize,
+    pub(crate) persist: Persist,
+    pub(crate) delays: Delays,
+    pub(crate) probe_timeout: Duration,
+    /// Written by [`Worker::run`].
+    pub(crate) health_file: Option<PathBuf>,
+    /// Variables that nothing reads, warned about at the start.
+    pub(crate) unknown_variables: Vec<String>,
 }
 
 /// Runs the executions of its jobs: pulls, claims, runs, commits.
@@ -76,10 +94,20 @@ pub struct Handle {
     counted: Counted,
     capacity: Capacity,
     pending: Arc<watch::Sender<usize>>,
-    leaked: Arc<AtomicUsize>,
+    leaks: Leaks,
+    standing: Arc<watch::Sender<Result<(), NotReady>>>,
 }
 
 impl Handle {
+    /// Whether it takes work now.
+    ///
+    /// # Errors
+    ///
+    /// [`NotReady`] says why not.
+    pub fn ready(&self) -> Result<(), NotReady> {
+        self.standing.borrow().clone()
+    }
+
     /// What it has done, and what it does now.
     pub fn stats(&self) -> Stats {
         let load = self.capacity.load();
@@ -88,7 +116,7 @@ impl Handle {
             running: load.running,
             waiting: load.waiting,
             uncommitted: *self.pending.borrow(),
-            leaked: self.leaked.load(Ordering::Relaxed),
+            leaked: self.leaks.count(),
             ..self.counted.stats()
         }
     }
@@ -105,9 +133,32 @@ impl Worker {
             counted: Counted::default(),
             capacity: Capacity::new(plan.limits),
             pending: Arc::new(watch::Sender::new(0)),
-            leaked: Arc::default(),
+            leaks: Leaks::default(),
+            standing: Arc::new(watch::Sender::new(Err(NotReady::Starting))),
         };
         Self { plan, handle }
+    }
+
+    /// What is in force, with every default filled in.
+    pub fn settings(&self) -> Settings {
+        let plan = &self.plan;
+        let mut jobs: Vec<_> = plan.jobs.keys().cloned().collect();
+        jobs.sort_unstable();
+        Settings {
+            name: plan.name.clone(),
+            queues: plan.queues.clone(),
+            jobs,
+            max_concurrent: plan.limits.max_concurrent,
+            prefetch: plan.limits.prefetch,
+            lease: plan.lease,
+            drain: plan.drain,
+            kill_after: plan.kill_after,
+            stop: StopBudget::new(plan.drain),
+            cancel_grace: plan.cancel_grace,
+            leaked_max: plan.leaked_max,
+            persist: plan.persist,
+            probe_timeout: plan.probe_timeout,
+        }
     }
 
     /// A look at the worker that stays valid while it runs and afterwards.
@@ -118,30 +169,33 @@ impl Worker {
     /// Runs until SIGTERM or SIGINT, then stops in order within the drain limit. A second
     /// signal ends the process at once, with status 128 + its number.
     ///
+    /// It answers for the end of the process, whatever handlers do: one that blocks its thread
+    /// (`std::thread::sleep`, a loop without an `.await`) would keep the runtime, and with it
+    /// `main`, for ever. If handlers still run when this returns, the process ends by itself within
+    /// 2 s, with status 0, or 1 if this returned an error; `main` can do in them what it has to do
+    /// at its end. A stop that handlers hold up for longer than [`StopBudget::total`], because
+    /// they block every thread of the runtime, ends the process with status 1.
+    /// [`run_until`](Self::run_until) never ends the process.
+    ///
     /// # Errors
     ///
-    /// Those of [`run_until`](Self::run_until), and what the system says about signals.
+    /// Those of [`run_until`](Self::run_until), and what the system says about signals and threads.
     pub async fn run(self) -> Result<(), Error> {
-        let failed = |source| Error::System {
-            what: "listen for signals",
-            source,
-        };
-        let mut terminate = signal(SignalKind::terminate()).map_err(failed)?;
-        let mut interrupt = signal(SignalKind::interrupt()).map_err(failed)?;
+        let handle = self.handle();
+        let health_file = self.plan.health_file.clone();
+        let health = Health::begin(health_file, "the worker has not started yet");
+        let health = health.map_err(|why| Error::Variable {
+            name: "BELLWETHER_HEALTH_FILE".to_owned(),
+            why,
+        })?;
+        let looked_at = handle.clone();
+        health.show(move || looked_at.ready());
         let shutdown = CancellationToken::new();
-        let mut work = Box::pin(self.run_until(shutdown.clone()));
-        loop {
-            let number = tokio::select! {
-                ended = &mut work => return ended,
-                _ = terminate.recv() => SignalKind::terminate().as_raw_value(),
-                _ = interrupt.recv() => SignalKind::interrupt().as_raw_value(),
-            };
-            if shutdown.is_cancelled() {
-                std::process::exit(128 + number);
-            }
-            tracing::info!("stopping; a second signal ends at once");
-            shutdown.cancel();
-        }
+        let end = End::begin(shutdown.clone(), StopBudget::new(self.plan.drain).total())?;
+        let ended = self.run_until(shutdown).await;
+        drop(health);
+        end.over(handle.stats().running, &ended);
+        ended
     }
 
     /// Runs until `shutdown` is cancelled, then stops in order within the drain limit:
@@ -152,19 +206,29 @@ impl Worker {
     /// # Errors
     ///
     /// What cannot pass by itself: a schema of another version, streams of another ledger, an
-    /// unusable address. A ledger or broker that is away is waited for.
+    /// unusable address. A ledger or broker that is away is waited for. [`Error::Leaked`]: it
+    /// stopped in order because too many handlers ignored their cancellation; end the process.
     pub async fn run_until(self, shutdown: CancellationToken) -> Result<(), Error> {
         // Dropped with this future: handlers are told to stop, however it ends.
         let stop_now = CancellationToken::new();
         let _stop_handlers = stop_now.clone().drop_guard();
+        self.settings().say();
+        for name in &self.plan.unknown_variables {
+            tracing::warn!("the variable {name} is not known: no worker reads it");
+        }
+        let stop = shutdown.child_token();
         let started = tokio::select! {
             () = shutdown.cancelled() => return Ok(()),
-            started = self.start(stop_now.clone()).boxed() => started?,
+            started = self.start(stop.clone(), stop_now.clone()).boxed() => started?,
         };
-        started.work(shutdown, stop_now).boxed().await
+        started.work(stop, stop_now).boxed().await
     }
 
-    async fn start(self, stop_now: CancellationToken) -> Result<Started, Error> {
+    async fn start(
+        self,
+        stop: CancellationToken,
+        stop_now: CancellationToken,
+    ) -> Result<Started, Error> {
         let Self { plan, handle } = self;
         let (ledger, ledger_id) = open_ledger(&plan.database).await?;
         let mut definitions = Definitions::new(Arc::clone(&ledger), plan.schedules.clone());
@@ -177,6 +241,11 @@ impl Worker {
             &plan.database,
             plan.lease,
             session_of(&plan),
+            Standing {
+                capacity: handle.capacity.clone(),
+                leaks: handle.leaks.clone(),
+                stop,
+            },
             stop_now,
             handle.counted.clone(),
         )?;
@@ -206,18 +275,14 @@ struct Started {
 }
 
 impl Started {
-    async fn work(
-        self,
-        shutdown: CancellationToken,
-        stop_now: CancellationToken,
-    ) -> Result<(), Error> {
-        let stop = shutdown.child_token();
+    async fn work(self, stop: CancellationToken, stop_now: CancellationToken) -> Result<(), Error> {
         let (flush, give_up) = (CancellationToken::new(), CancellationToken::new());
         let drain = Drain::new(self.plan.drain);
         let (commits, committer) = Commits::new(
             Arc::clone(&self.ledger),
             self.handle.counted.clone(),
             Arc::clone(&self.handle.pending),
+            self.plan.persist,
             give_up.clone(),
         );
         let limits = self.plan.limits;
@@ -238,14 +303,38 @@ impl Started {
             claims.clone(),
         ));
         parts.spawn(answer_probes(Arc::clone(&self.keeper)));
+        let meter = Meter {
+            client: self.client.clone(),
+            keeper: Arc::clone(&self.keeper),
+            limits,
+            queues: self.plan.queues.clone(),
+            counted: self.handle.counted.clone(),
+            standing: Arc::clone(&self.handle.standing),
+        };
+        parts.spawn(meter.run(stop.clone()));
+        parts.spawn(say_draining(Arc::clone(&self.keeper), stop.clone()));
+        let too_many_leaks = CancellationToken::new();
+        let leaks = self.handle.leaks.clone();
+        parts.spawn(leaks.watch(self.plan.leaked_max, stop.clone(), too_many_leaks.clone()));
         let drained = drain.clone();
         parts.spawn(drained.give_up(stop.clone(), stop_now.clone(), give_up.clone()));
         let mut committing = JoinSet::new();
         committing.spawn(committer.run(flush.clone()));
 
-        let handlers = TaskTracker::new();
+        let (handlers, leaving) = (TaskTracker::new(), TaskTracker::new());
         handlers.close();
-        let feeder = self.feeder(claims, commits, deliveries, open, handlers.clone(), give_up);
+        leaving.close();
+        let tools = Tools {
+            commits,
+            checkpoints: Checkpoints::new(Arc::clone(&self.ledger)),
+            pins: Pins::new(Arc::clone(&self.ledger)),
+            delays: self.plan.delays,
+            leaks: self.handle.leaks.clone(),
+            tracker: handlers.clone(),
+            leaving: leaving.clone(),
+            cancel_grace: self.plan.cancel_grace,
+        };
+        let feeder = self.feeder(claims, tools, deliveries, open, give_up.clone());
         parts.spawn(self.definitions.run(Arc::clone(&self.keeper)));
         tracing::info!(name = self.plan.name, queues = ?self.plan.queues, "worker started");
         let feeding = feeder.run(stop.clone()).boxed();
@@ -253,17 +342,21 @@ impl Started {
 
         // Every attempt's task ends after its result is in the commit queue.
         drain
-            .finish(&handlers, &self.handle.capacity, &stop_now)
+            .finish(&handlers, &leaving, &self.handle.capacity, &stop_now)
             .await;
         flush.cancel();
         while let Some(ended) = committing.join_next().await {
             broken |= ended.is_err();
         }
+        // What handlers that run on say from here on reaches nobody.
+        give_up.cancel();
         stop_now.cancel();
         // The last acks; a lost one costs a refused claim.
-        let _best_effort = timeout(Duration::from_secs(1), self.client.flush()).await;
+        let _best_effort = timeout(FLUSH, self.client.flush()).await;
         broken |= !self.keeper.is_alive();
-        if timeout_at(drain.end_at(), self.keeper.close())
+        // The parts hold connections, too.
+        parts.shutdown().await;
+        if timeout(CLOSE, close(&self.keeper, self.ledger.as_ref()))
             .await
             .is_err()
         {
@@ -272,6 +365,12 @@ impl Started {
         if broken {
             return Err(Error::Broken);
         }
+        if too_many_leaks.is_cancelled() {
+            return Err(Error::Leaked {
+                leaked: self.handle.leaks.count(),
+                max_concurrent: self.plan.limits.max_concurrent,
+            });
+        }
         tracing::info!("worker stopped");
         Ok(())
     }
@@ -279,10 +378,9 @@ impl Started {
     fn feeder(
         &self,
         claims: Claims,
-        commits: Commits,
+        tools: Tools,
         deliveries: mpsc::Receiver<Delivery>,
         open: watch::Sender<bool>,
-        handlers: TaskTracker,
         give_up: CancellationToken,
     ) -> Feeder {
         Feeder {
@@ -298,12 +396,19 @@ impl Started {
                 js: self.js.clone(),
             },
             capacity: self.handle.capacity.clone(),
-            commits,
+            tools,
+            prober: Prober {
+                ledger: Arc::clone(&self.ledger),
+                counted: self.handle.counted.clone(),
+                timeout: self.plan.probe_timeout,
+                settled_after: self.plan.lease.ttl,
+                give_up: give_up.clone(),
+                leaks: self.handle.leaks.clone(),
+                cancel_grace: self.plan.cancel_grace,
+            },
             counted: self.handle.counted.clone(),
             deliveries,
             open,
-            handlers,
-            leaked: Arc::clone(&self.handle.leaked),
             give_up,
             held: Held::default(),
         }
@@ -368,59 +473,17 @@ fn session_of(plan: &Plan) -> NewSession {
     }
 }
 
-/// Waits for the database; a schema of another version is an error.
-async fn open_ledger(database: &store::Options) -> Result<(Arc<dyn Store>, Uuid), Error> {
-    patiently("reach the ledger", || {
-        let opened = async {
-            let ledger = store::connect(database).await?;
-            let id = ledger.ledger().await?.id;
-            Ok((ledger, id))
-        };
-        bounded(CALL_MAX, opened).boxed()
-    })
-    .await
+/// Closes what is the worker's own: its session and its connections to the ledger. What the
+/// application gave it (a runtime, a NATS client) stays as it is.
+async fn close(keeper: &Keeper, ledger: &dyn Store) {
+    keeper.close().await;
+    ledger.close().await;
 }
 
-/// Repeats what may pass until it is done. Each try is to be bounded.
-pub(crate) async fn patiently<'a, T>(
-    what: &'static str,
-    act: impl Fn() -> BoxFuture<'a, store::Result<T>>,
-) -> Result<T, Error> {
-    let mut trouble = Trouble::with(what);
-    let mut delays = asking_again(START_CAP);
-    loop {
-        match act().await {
-            Ok(done) => {
-                trouble.over();
-                return Ok(done);
-            }
-            Err(error) if error.is_transient() => trouble.note(&error),
-            Err(error) => return Err(error.into()),
-        }
-        sleep(delays.next().unwrap_or(START_CAP)).await;
-    }
-}
-
-/// Waits until the streams are declared; those of another ledger are an error.
-async fn wait_for_streams(
-    js: &jetstream::Context,
-    client: &Client,
-    subjects: &Subjects,
-    ledger_id: Uuid,
-) -> Result<(), Error> {
-    let mut trouble = Trouble::with("find the streams").after(Duration::from_secs(1));
-    let mut delays = asking_again(START_CAP / 5);
-    loop {
-        match broker::look(js, client, subjects, ledger_id).await {
-            Found::Ours => {
-                trouble.over();
-                return Ok(());
-            }
-            Found::NotYet(why) => trouble.note(&why),
-            Found::Other(error) => return Err(error),
-        }
-        sleep(delays.next().unwrap_or(START_CAP)).await;
-    }
+/// Has the ledger told at once that the worker stops.
+async fn say_draining(keeper: Arc<Keeper>, stop: CancellationToken) {
+    stop.cancelled().await;
+    keeper.look();
 }
 
 async fn answer_probes(keeper: Arc<Keeper>) {

@@ -60,7 +60,7 @@ fn show(settings: Settings, with_origin: bool, format: Format) -> Result<()> {
             key: key.path(),
             value: Some(match key.kind {
                 Kind::Url => masked(value),
-                Kind::Text | Kind::Duration | Kind::Count => value.clone(),
+                _ => value.clone(),
             }),
             origin: origin.to_string(),
         },
@@ -108,11 +108,11 @@ fn sample() -> String {
             let _ = write!(text, "\n[{section}]\n");
         }
         let value = match (key.otherwise, key.kind) {
-            (Otherwise::Value(value), Kind::Count) => value.to_owned(),
+            (Otherwise::Value(value), Kind::Count | Kind::Choice(_)) => value.to_owned(),
             (Otherwise::Value(value), _) => format!("{value:?}"),
-            (_, Kind::Count) => "1".to_owned(),
+            (_, Kind::Count | Kind::Choice(_)) => "1".to_owned(),
             (_, Kind::Url) => "\"sqlite:.bellwether/ledger.db\"".to_owned(),
-            (_, Kind::Text | Kind::Duration) => "\"\"".to_owned(),
+            (_, Kind::Text | Kind::Duration(_) | Kind::Size) => "\"\"".to_owned(),
         };
         let default = match key.default_in_words() {
             "" => String::new(),

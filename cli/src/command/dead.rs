@@ -267,6 +267,10 @@ fn meaning(letter: &DeadLetterView) -> String {
         }
         DeadReason::UnknownQueue => "no worker has ever served its queue".to_owned(),
         DeadReason::Undeliverable => "the broker refuses its dispatch".to_owned(),
+        DeadReason::Unclaimed => {
+            "it was dispatched again and again, and no worker with a free slot claimed it"
+                .to_owned()
+        }
     }
 }
 
@@ -295,6 +299,9 @@ fn remedy(letter: &DeadLetterView) -> String {
         DeadReason::Stale => {
             format!("if its work is not done yet: {replay}\nelse: {discard}")
         }
+        DeadReason::Unclaimed => format!(
+            "see whether its workers are well (bellwether workers), then: {replay}\nelse: {discard}"
+        ),
         DeadReason::UnknownQueue => {
             format!("start a worker that serves the queue {queue}, then: {replay}\nelse: {discard}")
         }

@@ -8,6 +8,7 @@ pub(crate) mod config;
 pub(crate) mod dead;
 pub(crate) mod executions;
 mod parse;
+pub(crate) mod partitions;
 pub(crate) mod queues;
 pub(crate) mod schedules;
 pub(crate) mod submit;

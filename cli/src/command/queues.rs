@@ -6,7 +6,7 @@ use async_nats::jetstream;
 use bellwether_outbox_relay::{nats, stray_queues};
 use clap::Subcommand;
 
-use crate::config::Config;
+use crate::config::{Config, key};
 use crate::exit::Result;
 use crate::output::{self, Format, maybe_instant};
 
@@ -26,6 +26,7 @@ pub(crate) async fn run(config: &Config, command: &Command, format: Format) -> R
         "pending",
         "retrying",
         "running",
+        "unknown",
         "outbox",
         "workers",
         "oldest due",
@@ -38,9 +39,10 @@ pub(crate) async fn run(config: &Config, command: &Command, format: Format) -> R
         |queue| {
             vec![
                 queue.name.clone(),
-                queue.pending.to_string(),
+                and(queue.pending, queue.held, "held"),
                 queue.retrying.to_string(),
                 queue.running.to_string(),
+                and(queue.unknown, queue.escalated, "escalated"),
                 queue.outbox.to_string(),
                 queue.workers.to_string(),
                 maybe_instant(queue.oldest_due_at),
@@ -51,21 +53,43 @@ pub(crate) async fn run(config: &Config, command: &Command, format: Format) -> R
         let waiting = queue.pending + queue.retrying;
         if waiting > 0 {
             output::note(&format!(
-                "{waiting} wait on queue {}, which no live worker serves",
+                "{} on queue {}, which no live worker serves",
+                wait(waiting),
                 queue.name
             ));
         }
     }
     for queue in queues.iter().filter(|queue| queue.without_handler > 0) {
         output::note(&format!(
-            "{} wait on queue {} for a worker that has a handler for their job; see \
-             `bellwether workers list`",
-            queue.without_handler, queue.name
+            "{} on queue {} for a worker that has a handler; see `bellwether workers list`",
+            wait(queue.without_handler),
+            queue.name
+        ));
+    }
+    let escalated: u64 = queues.iter().map(|queue| queue.escalated).sum();
+    if escalated > 0 {
+        output::note(&format!(
+            "{} for an operator to say what became of {}: bellwether executions list --escalated",
+            wait(escalated),
+            if escalated == 1 { "it" } else { "them" },
         ));
     }
     let known: Vec<_> = queues.into_iter().map(|queue| queue.name).collect();
     note_strays(config, &known).await;
     Ok(())
+}
+
+/// `3`, or `3 (1 held)`.
+fn and(count: u64, part: u64, what: &str) -> String {
+    match part {
+        0 => count.to_string(),
+        part => format!("{count} ({part} {what})"),
+    }
+}
+
+/// `1 waits`, `2 wait`.
+fn wait(count: u64) -> String {
+    format!("{count} {}", if count == 1 { "waits" } else { "wait" })
 }
 
 /// A broker that does not answer within this is not waited for: the ledger has the queues.
@@ -87,10 +111,15 @@ async fn note_strays(config: &Config, known: &[String]) {
     });
     match looked.await.unwrap_or_else(|_| Err("no answer".to_owned())) {
         Ok(strays) => {
+            let after = config.text(key::RELAY_STRAYS_AFTER).unwrap_or_default();
             for (queue, messages) in strays.iter().take(NAMED_MAX) {
+                let wait = match messages {
+                    1 => "1 submitted message waits".to_owned(),
+                    many => format!("{many} submitted messages wait"),
+                };
                 output::note(&format!(
-                    "{messages} submitted messages wait for the queue {queue:?}, which nobody \
-                     has named: they become dead letters after 10 min"
+                    "{wait} for the queue {queue:?}, which nobody has named; what is older than \
+                     {after} becomes a dead letter"
                 ));
             }
             if let Some(more @ 1..) = strays.len().checked_sub(NAMED_MAX) {

@@ -1,5 +1,7 @@
 //! `bellwether workers list`: the sessions.
 
+use bellwether_schemas::state::SessionState;
+use bellwether_store::inspect::SessionView;
 use clap::Subcommand;
 
 use crate::config::Config;
@@ -8,7 +10,7 @@ use crate::output::{self, Format, instant};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Lists live sessions and the newest ended ones
+    /// Lists live sessions and the newest ended ones; FREE is blank where no slot would take work
     List {
         /// Most ended sessions shown
         #[arg(long, default_value_t = 20, value_name = "N", value_parser = clap::value_parser!(u32).range(..=10_000))]
@@ -22,7 +24,8 @@ pub(crate) async fn run(config: &Config, command: &Command, format: Format) -> R
     let sessions = store.sessions(*limit).await?;
     store.close().await;
     let head = [
-        "worker", "state", "running", "queues", "jobs", "process", "renewed", "session",
+        "worker", "state", "running", "free", "leaked", "queues", "jobs", "process", "renewed",
+        "session",
     ];
     Ok(output::list(
         format,
@@ -32,8 +35,10 @@ pub(crate) async fn run(config: &Config, command: &Command, format: Format) -> R
         |session| {
             vec![
                 session.name.clone(),
-                session.state.to_string(),
+                state(session),
                 format!("{}/{}", session.running, session.max_concurrent),
+                free(session),
+                session.leaked.to_string(),
                 session.queues.join(","),
                 session.jobs.join(","),
                 format!("{}:{}", session.host, session.pid),
@@ -42,4 +47,29 @@ pub(crate) async fn run(config: &Config, command: &Command, format: Format) -> R
             ]
         },
     )?)
+}
+
+/// `draining` is a live session's word that it takes no more work.
+fn state(session: &SessionView) -> String {
+    match session.draining_since {
+        Some(since) if session.state == SessionState::Live => {
+            format!("draining since {}", instant(since))
+        }
+        _ => session.state.to_string(),
+    }
+}
+
+/// How many slots would take work now, by what it runs; blank if none would. Since when, if its
+/// last renewal has seen them.
+fn free(session: &SessionView) -> String {
+    let free = session
+        .max_concurrent
+        .saturating_sub(session.running + session.leaked);
+    if session.state != SessionState::Live || session.draining_since.is_some() || free == 0 {
+        return String::new();
+    }
+    match session.free_since {
+        Some(since) => format!("{free}, since {}", instant(since)),
+        None => free.to_string(),
+    }
 }

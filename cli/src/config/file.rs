@@ -81,22 +81,52 @@ fn one(
 ) -> Result<(String, String), (Range<usize>, String)> {
     let of_section = || KEYS.iter().filter(|key| key.section == section);
     let Some(key) = of_section().find(|key| key.word == word.get_ref()) else {
+        if let Some(why) = elsewhere(section, word.get_ref()) {
+            return Err((word.span(), why));
+        }
         let words: Vec<_> = of_section().map(|key| key.word).collect();
         return Err((word.span(), said(word.get_ref(), "key", &words)));
     };
     let text = match (key.kind, value.get_ref()) {
-        (Kind::Count, DeValue::Integer(number)) if number.radix() != 10 => {
+        (Kind::Count | Kind::Choice(_) | Kind::Duration(_), DeValue::Integer(number))
+            if number.radix() != 10 =>
+        {
             let why = format!("{} is refused: write it with decimal digits", key.path());
             return Err((value.span(), why));
         }
-        (Kind::Count, DeValue::Integer(number)) => number.as_str().to_owned(),
-        (Kind::Text | Kind::Url | Kind::Duration, DeValue::String(text)) => text.to_string(),
+        (Kind::Count | Kind::Choice(_) | Kind::Duration(_), DeValue::Integer(number)) => {
+            number.as_str().to_owned()
+        }
+        (Kind::Text | Kind::Url | Kind::Duration(_) | Kind::Size, DeValue::String(text)) => {
+            text.to_string()
+        }
         (kind, other) => return Err((value.span(), mistyped(key, kind, other.type_str()))),
     };
     match key.kind.check(&text) {
         Ok(()) => Ok((key.path(), text)),
         Err(reason) => Err((value.span(), format!("{} is refused: {reason}", key.path()))),
     }
+}
+
+/// Where a key belongs that stands in the wrong place.
+fn elsewhere(section: &str, word: &str) -> Option<String> {
+    let known = KEYS.iter().filter(|key| key.word == word);
+    let places: Vec<_> = known
+        .map(|key| match key.section {
+            "" => "at the top, above all sections".to_owned(),
+            other => format!("under [{other}]"),
+        })
+        .collect();
+    let here = match section {
+        "" => "at the top".to_owned(),
+        section => format!("under [{section}]"),
+    };
+    (!places.is_empty()).then(|| {
+        format!(
+            "{word:?} does not belong {here}; it belongs {}",
+            places.join(" or ")
+        )
+    })
 }
 
 fn mistyped(key: &Key, kind: Kind, found: &str) -> String {
@@ -134,6 +164,8 @@ mod tests {
         ];
         let pairs = pairs.map(|(key, value)| (key.to_owned(), value.to_owned()));
         assert_eq!(read, BTreeMap::from(pairs));
+        let seconds = values("[relay]\nlost_after = 60\n").unwrap();
+        assert_eq!(seconds["relay.lost_after"], "60", "as a flag reads it");
     }
 
     #[test]
@@ -143,7 +175,20 @@ mod tests {
             ("xyz = 1", 1, ["xyz", "database_url"]),
             ("[tickr]\nlease = '2s'", 1, ["tickr", "\"ticker\""]),
             ("[ticker]\n\nlesae = '2s'", 3, ["lesae", "\"lease\""]),
-            ("[ticker]\nlease = 9", 2, ["an integer", "\"9s\""]),
+            ("[ticker]\nlease = 9.5", 2, ["a float", "\"9s\""]),
+            (
+                "[relay]\ncheck_every = 0",
+                2,
+                ["relay.check_every", "use 1s"],
+            ),
+            ("kill_after = '60s'", 1, ["kill_after", "under [worker]"]),
+            ("lease = '9s'", 1, ["under [ticker]", "under [worker]"]),
+            (
+                "[worker]\nnamespace = 'a'",
+                2,
+                ["under [worker]", "at the top"],
+            ),
+            ("nats_replicas = 2", 1, ["nats_replicas", "use 1, 3, 5"]),
             ("[ticker]\nlease = '9w'", 2, ["no duration", "1.5s"]),
             (
                 "[ticker]\npartition_count = '4'",

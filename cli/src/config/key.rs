@@ -6,50 +6,8 @@
 //! | `database_url` | `--database-url` | `BELLWETHER_DATABASE_URL` | `database_url = …` |
 //! | `ticker.lease` | `--lease` of `bellwether ticker` | `BELLWETHER_TICKER_LEASE` | `lease = …` under `[ticker]` |
 
-use crate::duration;
-
-/// What a value must be.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Kind {
-    /// Any text.
-    Text,
-    /// An address, which may hold a password.
-    Url,
-    /// A number with its unit.
-    Duration,
-    /// A whole number from 1 on.
-    Count,
-}
-
-impl Kind {
-    /// What to write, for an error.
-    pub(crate) const fn expected(self) -> &'static str {
-        match self {
-            Self::Text => "a text in quotes",
-            Self::Url => "an address in quotes",
-            Self::Duration => "a duration in quotes, such as \"9s\"",
-            Self::Count => "a whole number from 1 on",
-        }
-    }
-
-    /// Refuses a value that is of another kind; the error says what to write.
-    pub(crate) fn check(self, text: &str) -> Result<(), String> {
-        match self {
-            Self::Text | Self::Url if text.is_empty() => Err("it is empty".to_owned()),
-            Self::Text | Self::Url => Ok(()),
-            Self::Duration => duration::parse(text).map(drop),
-            Self::Count => count(text).map(drop),
-        }
-    }
-}
-
-/// A whole number from 1 on.
-pub(crate) fn count(text: &str) -> Result<u32, String> {
-    match text.parse() {
-        Ok(number) if number > 0 => Ok(number),
-        _ => Err(format!("{text:?} is no whole number from 1 on")),
-    }
-}
+use super::kind::{GRACE, LEASE, LIMIT, PERIOD, RETENTION, ROLLOUT, STOP};
+pub(crate) use super::kind::{Kind, count, size};
 
 /// What holds where nothing is said.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -82,6 +40,11 @@ impl Key {
             "" => self.word.to_owned(),
             section => format!("{section}.{}", self.word),
         }
+    }
+
+    /// Whether it is of the streams: a matter of the installation, for `migrate` and the relay.
+    pub(crate) fn is_of_streams(&self) -> bool {
+        self.section.is_empty() && self.word.starts_with("nats_") && self.word != "nats_url"
     }
 
     /// Without the two dashes.
@@ -151,6 +114,39 @@ keys! {
         otherwise: Otherwise::Value("nats://127.0.0.1:4222"),
         help: "NATS server with JetStream; servers of one cluster separated by commas",
     };
+    NATS_REPLICAS = Key {
+        section: "",
+        word: "nats_replicas",
+        value_name: "N",
+        kind: Kind::Choice(&[1, 3, 5]),
+        otherwise: Otherwise::Value("1"),
+        help: "Copies of each message: 1, or 3 or 5 on a NATS cluster; for migrate and relay alike",
+    };
+    NATS_WORK_SIZE = Key {
+        section: "",
+        word: "nats_work_size",
+        value_name: "SIZE",
+        kind: Kind::Size,
+        otherwise: Otherwise::Value("1GiB"),
+        help: "Size of the stream of dispatches, reserved by the server; for migrate and relay \
+               alike",
+    };
+    NATS_SUBMIT_SIZE = Key {
+        section: "",
+        word: "nats_submit_size",
+        value_name: "SIZE",
+        kind: Kind::Size,
+        otherwise: Otherwise::Value("1GiB"),
+        help: "Size of the stream of submitted messages; likewise",
+    };
+    NATS_SUBJECT_MESSAGES = Key {
+        section: "",
+        word: "nats_subject_messages",
+        value_name: "N",
+        kind: Kind::Count,
+        otherwise: Otherwise::Value("1000000"),
+        help: "Most messages of one subject of both; likewise",
+    };
     NAMESPACE = Key {
         section: "",
         word: "namespace",
@@ -167,11 +163,19 @@ keys! {
         otherwise: Otherwise::Value("info"),
         help: "Log filter of the roles, such as warn,bellwether_ticker=debug",
     };
+    HEALTH_FILE = Key {
+        section: "",
+        word: "health_file",
+        value_name: "PATH",
+        kind: Kind::Text,
+        otherwise: Otherwise::Nothing,
+        help: "File in which a role says once a second whether it is ready",
+    };
     TICKER_LEASE = Key {
         section: "ticker",
         word: "lease",
         value_name: "DURATION",
-        kind: Kind::Duration,
+        kind: Kind::Duration(LEASE),
         otherwise: Otherwise::Value("9s"),
         help: "Lease of the leader's term; renewed after a third of it",
     };
@@ -179,10 +183,43 @@ keys! {
         section: "ticker",
         word: "session_lease",
         value_name: "DURATION",
-        kind: Kind::Duration,
+        kind: Kind::Duration(LEASE),
         otherwise: Otherwise::Value("9s"),
         help: "Longest lease of a worker session; after a gap in this ticker's view nothing is \
                declared lost for that long",
+    };
+    TICKER_UNKNOWN_AFTER = Key {
+        section: "ticker",
+        word: "unknown_after",
+        value_name: "DURATION",
+        kind: Kind::Duration(PERIOD),
+        otherwise: Otherwise::Value("15m"),
+        help: "Age from which an unknown execution is an operator's",
+    };
+    TICKER_PROBE_AFTER = Key {
+        section: "ticker",
+        word: "probe_after",
+        value_name: "DURATION",
+        kind: Kind::Duration(PERIOD),
+        otherwise: Otherwise::Value("9s"),
+        help: "From the loss of an attempt to its first probe; one lease of a session",
+    };
+    TICKER_DEFINITION_GONE_AFTER = Key {
+        section: "ticker",
+        word: "definition_gone_after",
+        value_name: "DURATION",
+        kind: Kind::Duration(ROLLOUT),
+        otherwise: Otherwise::Value("10m"),
+        help: "How long no worker of a live fleet must have defined a schedule of code before it \
+               ends",
+    };
+    TICKER_KEY_RETENTION = Key {
+        section: "ticker",
+        word: "key_retention",
+        value_name: "DURATION",
+        kind: Kind::Duration(RETENTION),
+        otherwise: Otherwise::Value("7d"),
+        help: "How long an idempotency key outlives its execution's end",
     };
     TICKER_PARTITION_COUNT = Key {
         section: "ticker",
@@ -191,6 +228,73 @@ keys! {
         kind: Kind::Count,
         otherwise: Otherwise::Found("any"),
         help: "Refuses to start unless the ledger has this many partitions",
+    };
+    RELAY_LOST_AFTER = Key {
+        section: "relay",
+        word: "lost_after",
+        value_name: "DURATION",
+        kind: Kind::Duration(PERIOD),
+        otherwise: Otherwise::Value("60s"),
+        help: "Age at which an unclaimed dispatch that its lane has passed over is lost; doubled \
+               for each loss in a row",
+    };
+    RELAY_LOST_AFTER_MAX = Key {
+        section: "relay",
+        word: "lost_after_max",
+        value_name: "DURATION",
+        kind: Kind::Duration(PERIOD),
+        otherwise: Otherwise::Value("15m"),
+        help: "The longest of these",
+    };
+    RELAY_LOST_EVERY = Key {
+        section: "relay",
+        word: "lost_every",
+        value_name: "DURATION",
+        kind: Kind::Duration(PERIOD),
+        otherwise: Otherwise::Value("60s"),
+        help: "Time between two looks for lost dispatches and stuck consumers",
+    };
+    RELAY_UNCLAIMED_MAX = Key {
+        section: "relay",
+        word: "unclaimed_max",
+        value_name: "N",
+        kind: Kind::Count,
+        otherwise: Otherwise::Value("5"),
+        help: "Lost dispatches, each left by a worker with free slots, that make an execution a \
+               dead letter",
+    };
+    RELAY_STUCK_AFTER = Key {
+        section: "relay",
+        word: "stuck_after",
+        value_name: "DURATION",
+        kind: Kind::Duration(PERIOD),
+        otherwise: Otherwise::Value("60s"),
+        help: "How long a consumer may deliver nothing to workers with free slots before it is \
+               made anew",
+    };
+    RELAY_CHECK_EVERY = Key {
+        section: "relay",
+        word: "check_every",
+        value_name: "DURATION",
+        kind: Kind::Duration(PERIOD),
+        otherwise: Otherwise::Value("60s"),
+        help: "Time between two comparisons of streams and consumers with what they should be",
+    };
+    RELAY_REDISPATCH_RATE = Key {
+        section: "relay",
+        word: "redispatch_rate",
+        value_name: "N",
+        kind: Kind::Count,
+        otherwise: Otherwise::Value("500"),
+        help: "Executions dispatched again per second after the broker has lost them",
+    };
+    RELAY_STRAYS_AFTER = Key {
+        section: "relay",
+        word: "strays_after",
+        value_name: "DURATION",
+        kind: Kind::Duration(PERIOD),
+        otherwise: Otherwise::Value("10m"),
+        help: "Age at which a message for a queue that nobody has named becomes a dead letter",
     };
     WORKER_NAME = Key {
         section: "worker",
@@ -212,7 +316,7 @@ keys! {
         section: "worker",
         word: "lease",
         value_name: "DURATION",
-        kind: Kind::Duration,
+        kind: Kind::Duration(LEASE),
         otherwise: Otherwise::Value("9s"),
         help: "Lease of the session; renewed after a third of it",
     };
@@ -220,9 +324,34 @@ keys! {
         section: "worker",
         word: "drain",
         value_name: "DURATION",
-        kind: Kind::Duration,
+        kind: Kind::Duration(LIMIT),
         otherwise: Otherwise::Value("30s"),
-        help: "Time running handlers get after SIGTERM before they are cancelled",
+        help: "Time a stop is given; handlers have four fifths of it before they are cancelled",
+    };
+    WORKER_KILL_AFTER = Key {
+        section: "worker",
+        word: "kill_after",
+        value_name: "DURATION",
+        kind: Kind::Duration(STOP),
+        otherwise: Otherwise::Value("60s"),
+        help: "What the platform gives between SIGTERM and SIGKILL; refuses to start when a stop \
+               may take longer: the drain limit and 8s",
+    };
+    WORKER_PREFETCH = Key {
+        section: "worker",
+        word: "prefetch",
+        value_name: "N",
+        kind: Kind::Count,
+        otherwise: Otherwise::Found("max_concurrent, at most 1024"),
+        help: "Most executions held beyond the free slots while handlers are quick",
+    };
+    WORKER_CANCEL_GRACE = Key {
+        section: "worker",
+        word: "cancel_grace",
+        value_name: "DURATION",
+        kind: Kind::Duration(GRACE),
+        otherwise: Otherwise::Value("30s"),
+        help: "A handler that was told to stop is given up after this time",
     };
 }
 
@@ -296,6 +425,27 @@ mod tests {
                 key.kind.check(value).unwrap();
             }
         }
+    }
+
+    #[test]
+    fn a_value_out_of_bounds_is_refused_with_the_bounds() {
+        for (key, bad, words, good) in [
+            (RELAY_CHECK_EVERY, "0", "use 1s to 30d", "1s"),
+            (RELAY_LOST_EVERY, "1ms", "use 1s to 30d", "60"),
+            (TICKER_LEASE, "2h", "use 1s to 1h", "1h"),
+            (TICKER_KEY_RETENTION, "6d", "use 7d to 3650d", "30d"),
+            (WORKER_CANCEL_GRACE, "99ms", "use 100ms to 1d", "100ms"),
+            (NATS_REPLICAS, "2", "use 1, 3, 5", "5"),
+            (NATS_WORK_SIZE, "1GB", "such as 4GiB", "512MiB"),
+            (NATS_WORK_SIZE, "63MiB", "64MiB", "64MiB"),
+            (NATS_WORK_SIZE, "9999999999999TiB", "1024TiB", "1024TiB"),
+            (NATS_SUBJECT_MESSAGES, "0", "from 1 on", "10"),
+        ] {
+            let why = key.kind.check(bad).unwrap_err();
+            assert!(why.contains(words), "{}: {why}", key.path());
+            key.kind.check(good).unwrap();
+        }
+        assert_eq!(size("1GiB"), Ok(1 << 30));
     }
 
     #[test]

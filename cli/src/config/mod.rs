@@ -5,6 +5,7 @@
 
 mod file;
 pub(crate) mod key;
+mod kind;
 
 use std::collections::BTreeMap;
 use std::marker::PhantomData;
@@ -12,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use bellwether_outbox_relay::nats;
+use bellwether_outbox_relay::{StreamLimits, nats};
 use bellwether_schemas::address::masked;
 use bellwether_schemas::refusals::Refusals;
 use bellwether_schemas::subject::Subjects;
@@ -59,6 +60,7 @@ fn flags_of(section: &'static str) -> impl Iterator<Item = Arg> {
             .long(key.flag())
             .value_name(key.value_name)
             .help(key.help())
+            .hide_short_help(key.is_of_streams())
             .value_parser(check)
     })
 }
@@ -338,6 +340,46 @@ impl Config {
         duration::parse(text).map_err(|why| Failure::usage(format!("{}: {why}", key.path())))
     }
 
+    /// What this installation chose for its streams.
+    pub(crate) fn streams(&self) -> Result<StreamLimits> {
+        let defaults = StreamLimits::default();
+        let size = |key: &Key, default| match self.text(key) {
+            Some(text) => key::size(text).map_err(Failure::usage),
+            None => Ok(default),
+        };
+        let replicas = self.count(key::NATS_REPLICAS)?;
+        Ok(StreamLimits {
+            replicas: replicas
+                .and_then(|count| usize::try_from(count).ok())
+                .unwrap_or(defaults.replicas),
+            work_bytes_max: size(key::NATS_WORK_SIZE, defaults.work_bytes_max)?,
+            submit_bytes_max: size(key::NATS_SUBMIT_SIZE, defaults.submit_bytes_max)?,
+            subject_messages_max: self
+                .count(key::NATS_SUBJECT_MESSAGES)?
+                .map_or(defaults.subject_messages_max, i64::from),
+        })
+    }
+
+    /// Adds to a refusal of a role which keys of its section it speaks of, and who set them.
+    pub(crate) fn naming<S: Section>(&self, mut failure: Failure) -> Failure {
+        let said: Vec<_> = failure
+            .message
+            .split(|c: char| !c.is_ascii_alphanumeric() && c != '_')
+            .collect();
+        let of_section = KEYS.iter().filter(|key| key.section == S::NAME);
+        let named: Vec<_> = of_section
+            .filter(|key| said.contains(&key.word))
+            .filter_map(|key| {
+                let (value, origin) = self.value(key)?;
+                Some(format!("{} = {value} ({origin})", key.path()))
+            })
+            .collect();
+        if !named.is_empty() {
+            failure.message = format!("{} [{}]", failure.message, named.join(", "));
+        }
+        failure
+    }
+
     /// How to open the ledger.
     pub(crate) fn database(&self, application: &str) -> Result<Options> {
         let url = self.text(key::DATABASE_URL).ok_or_else(|| {
@@ -376,6 +418,7 @@ impl Config {
     /// What an error of the database on the way to it says: which one it was, and what to do.
     pub(crate) fn no_database(&self, error: bellwether_store::Error) -> Failure {
         let kind = error.kind();
+        let read_only = error.is_read_only();
         let mut failure = Failure::from(error);
         let Some((url, origin)) = self.value(key::DATABASE_URL) else {
             return failure;
@@ -383,6 +426,10 @@ impl Config {
         let question = match kind {
             // Nothing runs there and nobody logs in: the message says what to do.
             ErrorKind::Unavailable | ErrorKind::Denied if url.starts_with("sqlite:") => {
+                return failure;
+            }
+            ErrorKind::Unavailable if read_only => {
+                failure.message = format!("{} [{}]", failure.message, self.place());
                 return failure;
             }
             ErrorKind::Unavailable => "is the database there and running?",

@@ -159,7 +159,8 @@ impl Dev {
             .map_err(|error| Failure::new(FAILED, error.to_string()))?;
         let subjects =
             Subjects::new(DEFAULT_NAMESPACE).map_err(|error| Failure::usage(error.to_string()))?;
-        crate::role::migrate::declare(store.as_ref(), broker.clone(), &subjects).await?;
+        let limits = bellwether_outbox_relay::StreamLimits::default();
+        crate::role::migrate::declare(store.as_ref(), broker.clone(), &subjects, &limits).await?;
         let client = Client::new(DEFAULT_NAMESPACE)?
             .with_store(Arc::clone(&store))
             .with_nats(broker.clone());

@@ -139,12 +139,15 @@ async fn up(config: &Config, schema_only: bool, format: Format) -> Result<()> {
         let store = bellwether_store::connect(&options).await?;
         let refusals = Refusals::default();
         let nats = config.nats_noting("bellwether migrate", &refusals).await?;
-        let declared = declare(store.as_ref(), nats, &config.subjects).await;
+        let limits = config.streams()?;
+        let declared = tokio::select! {
+            biased;
+            declared = declare(store.as_ref(), nats, &config.subjects, &limits) => declared,
+            // What is refused has no answer.
+            said = refusals.any() => Err(not_permitted(&said)),
+        };
         store.close().await;
-        let declared = declared.map_err(|failure| match refusals.newest() {
-            Some(said) => not_permitted(&failure, &said),
-            None => failure,
-        })?;
+        let declared = declared?;
         done.streams = vec![declared.work.name, declared.submit.name];
     }
     Ok(output::one(format, &done, "", |done| {
@@ -161,12 +164,14 @@ async fn up(config: &Config, schema_only: bool, format: Format) -> Result<()> {
     })?)
 }
 
-/// What looks like a timeout is a right that is missing.
-fn not_permitted(failure: &Failure, said: &str) -> Failure {
-    let failed = &failure.message;
+/// A right that is missing.
+fn not_permitted(said: &str) -> Failure {
     Failure::new(
         DENIED,
-        format!("{failed}: nats-server refuses: {said}; give this user that right"),
+        format!(
+            "failed to declare the streams and consumers: nats-server refuses: {said}; give this \
+             user that right"
+        ),
     )
 }
 
@@ -175,8 +180,8 @@ pub(crate) async fn declare(
     store: &dyn Store,
     nats: async_nats::Client,
     subjects: &Subjects,
+    limits: &StreamLimits,
 ) -> Result<Declared> {
     let jetstream = async_nats::jetstream::new(nats);
-    let limits = StreamLimits::default();
-    Ok(bellwether_outbox_relay::migrate(store, &jetstream, subjects, &limits).await?)
+    Ok(bellwether_outbox_relay::migrate(store, &jetstream, subjects, limits).await?)
 }

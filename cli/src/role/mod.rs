@@ -1,13 +1,16 @@
 //! The roles: each a process of its own that may be killed at any line.
 
+mod health;
 pub(crate) mod migrate;
 pub(crate) mod relay;
 pub(crate) mod ticker;
 pub(crate) mod worker;
 
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
+use bellwether_store::{self as store, Store};
 use bellwether_telemetry::{Format, Telemetry};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
@@ -61,6 +64,49 @@ async fn beat(path: PathBuf) {
         }
         tokio::time::sleep(HEARTBEAT_EVERY).await;
     }
+}
+
+/// Why a role is not ready that has not reached its ledger.
+const AWAITS_LEDGER: &str = "waits for its database";
+
+/// Longest wait between two tries to reach the ledger at the start.
+const LEDGER_RETRY_MAX: Duration = Duration::from_secs(5);
+
+/// A ledger that stays away is told of again after so long.
+const SAY_EVERY: Duration = Duration::from_secs(5);
+
+/// Opens the ledger. One that is away, or has no connection to spare because a whole fleet starts
+/// at once, is waited for: a process that ended instead would only be started again, together with
+/// all others. None = asked to stop meanwhile.
+pub(crate) async fn store(
+    options: &store::Options,
+    config: &Config,
+    shutdown: &CancellationToken,
+) -> Result<Option<Arc<dyn Store>>> {
+    let mut tries = 0;
+    let mut said: Option<tokio::time::Instant> = None;
+    while !shutdown.is_cancelled() {
+        match store::connect(options).await {
+            Ok(store) => return Ok(Some(store)),
+            Err(error) if error.is_transient() => {
+                if said.is_none_or(|said| said.elapsed() >= SAY_EVERY) {
+                    said = Some(tokio::time::Instant::now());
+                    let failure = config.no_database(error);
+                    tracing::warn!(error = %failure.message, tries, "the ledger is not there yet; trying again");
+                }
+                tries += 1;
+            }
+            Err(error) => return Err(config.no_database(error)),
+        }
+        let cap = Duration::from_millis(200 << tries.min(5)).min(LEDGER_RETRY_MAX);
+        // Full jitter: those that came together do not come back together.
+        let wait = cap.mul_f64(fastrand::f64()).max(Duration::from_millis(50));
+        tokio::select! {
+            () = shutdown.cancelled() => {}
+            () = tokio::time::sleep(wait) => {}
+        }
+    }
+    Ok(None)
 }
 
 /// Cancelled by the first SIGTERM or SIGINT; the second ends the process at once.

@@ -6,6 +6,7 @@ use bellwether_outbox_relay::NatsWaker;
 use bellwether_ticker::{Options, Ticker, Waker};
 use clap::Args;
 
+use super::health;
 use crate::config::{Config, Flags, Section, key};
 use crate::exit::Result;
 
@@ -35,8 +36,18 @@ impl Waker for Wake {
 pub(crate) async fn run(config: &Config) -> Result<()> {
     let options = options(config)?;
     let shutdown = super::shutdown()?;
-    let store = config.store("bellwether ticker").await?;
-    let lease_store = config.store("bellwether ticker lease").await?;
+    let health = health::begin(config, super::AWAITS_LEDGER)?;
+    let database = config.database("bellwether ticker")?;
+    let Some(store) = super::store(&database, config, &shutdown).await? else {
+        return Ok(());
+    };
+    // One to renew with, one to look and bid with, which may wait for a planner, and one more while
+    // a dead one is being closed: a renewal waits for none of them.
+    let mut lease_database = config.database("bellwether ticker lease")?;
+    lease_database.connections_max = 3;
+    let Some(lease_store) = super::store(&lease_database, config, &shutdown).await? else {
+        return Ok(());
+    };
     // A wake-up is a courtesy: the ticker plans whether or not the broker is there.
     let nats = config.nats_later("bellwether ticker").await?;
     let waker = NatsWaker::new(nats, &config.subjects);
@@ -46,7 +57,10 @@ pub(crate) async fn run(config: &Config) -> Result<()> {
         Arc::new(Wake(waker)),
         options,
     )?;
+    let handle = ticker.handle();
+    health.show(move || handle.ready());
     let ended = ticker.run(shutdown).await;
+    drop(health);
     lease_store.close().await;
     store.close().await;
     Ok(ended?)
@@ -62,9 +76,14 @@ fn options(config: &Config) -> Result<Options> {
         renew_timeout: lease.saturating_mul(2) / 9,
         self_fence: lease.saturating_mul(7) / 9,
         session_lease: config.duration(key::TICKER_SESSION_LEASE)?,
+        unknown_after: config.duration(key::TICKER_UNKNOWN_AFTER)?,
+        probe_after: config.duration(key::TICKER_PROBE_AFTER)?,
+        definition_gone_after: config.duration(key::TICKER_DEFINITION_GONE_AFTER)?,
+        key_retention: config.duration(key::TICKER_KEY_RETENTION)?,
         ..Options::default()
     };
     // Before anybody is asked.
-    options.validate()?;
+    let valid = options.validate();
+    valid.map_err(|error| config.naming::<Ours>(error.into()))?;
     Ok(options)
 }

@@ -1,13 +1,14 @@
 //! `bellwether worker`: the demo's worker. A worker of one's own is a program of one's own.
 
-use std::time::Duration;
-
-use bellwether_worker::{Lease, Worker};
+use bellwether_worker::{Lease, Setting, Worker};
 use clap::Args;
+use serde::Serialize;
 
+use super::health;
 use crate::config::{Config, Flags, Section, key};
 use crate::demo;
 use crate::exit::{Failure, Result, USAGE};
+use crate::output::{self, Format};
 
 const NO_HANDLERS: &str = "this binary has no handlers of yours. Build a worker of your own: \
      depend on the crate bellwether-worker, mark an async fn with #[job(name = \"…\")], register it and \
@@ -18,6 +19,9 @@ pub(crate) struct Command {
     /// Runs the demo's jobs: nightly-report and book-entry
     #[arg(long)]
     demo: bool,
+    /// Prints what would be in force, with every default filled in, and ends
+    #[arg(long)]
+    pub(crate) print_config: bool,
     #[command(flatten)]
     pub(crate) flags: Flags<Ours>,
 }
@@ -41,24 +45,49 @@ impl Command {
     }
 }
 
-/// All times of a session keep their ratio to its lease, whose bounds the builder knows.
-fn lease(ttl: Duration) -> Lease {
-    Lease {
-        ttl,
-        renew_every: ttl / 3,
-        fence_after: ttl.saturating_mul(7) / 9,
-        cancel_after: ttl.saturating_mul(2),
-    }
-}
-
 pub(crate) async fn run(config: &Config) -> Result<()> {
     let shutdown = super::shutdown()?;
+    let worker = build(config)?;
+    let handle = worker.handle();
+    let health = health::begin(config, "the worker has not started yet")?;
+    health.show(move || handle.ready());
+    let ended = worker.run_until(shutdown).await;
+    drop(health);
+    Ok(ended?)
+}
+
+/// One setting as it is shown.
+#[derive(Serialize)]
+struct Shown {
+    setting: &'static str,
+    value: Setting,
+}
+
+/// Shows the settings in force; reaches no server.
+pub(crate) fn print_config(config: &Config, format: Format) -> Result<()> {
+    let rows = build(config)?.settings().rows();
+    let rows: Vec<_> = rows
+        .into_iter()
+        .map(|(setting, value)| Shown { setting, value })
+        .collect();
+    Ok(output::list(
+        format,
+        &rows,
+        |row| row.setting.to_owned(),
+        &["setting", "value"],
+        |row| vec![row.setting.to_owned(), row.value.to_string()],
+    )?)
+}
+
+fn build(config: &Config) -> Result<Worker> {
     let mut builder = Worker::builder()
         .database(config.database("bellwether worker")?)
         .nats(config.nats_url.clone())
         .namespace(config.subjects.namespace())
-        .lease(lease(config.duration(key::WORKER_LEASE)?))
+        .lease(Lease::of(config.duration(key::WORKER_LEASE)?))
         .drain(config.duration(key::WORKER_DRAIN)?)
+        .kill_after(config.duration(key::WORKER_KILL_AFTER)?)
+        .cancel_grace(config.duration(key::WORKER_CANCEL_GRACE)?)
         .register(demo::report::nightly_report::job())
         .register(demo::book::book_entry::job());
     if let Some(name) = config.text(key::WORKER_NAME) {
@@ -67,6 +96,9 @@ pub(crate) async fn run(config: &Config) -> Result<()> {
     if let Some(n) = config.count(key::WORKER_MAX_CONCURRENT)? {
         builder = builder.max_concurrent(usize::try_from(n).unwrap_or(usize::MAX));
     }
-    let worker = builder.build()?;
-    Ok(worker.run_until(shutdown).await?)
+    if let Some(n) = config.count(key::WORKER_PREFETCH)? {
+        builder = builder.prefetch(usize::try_from(n).unwrap_or(usize::MAX));
+    }
+    let built = builder.build();
+    built.map_err(|error| config.naming::<Ours>(error.into()))
 }

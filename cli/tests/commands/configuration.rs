@@ -2,9 +2,10 @@
 
 use std::time::{Duration, Instant};
 
-use bellwether_sandbox::{Launch, free_port, nats_server_binary, shared};
+use bellwether_sandbox::{Launch, Signal, free_port, nats_server_binary, shared};
 
-use crate::support::{Role, bellwether, bellwether_in, until};
+use crate::bellwether;
+use crate::support::{Role, bellwether_in, clean_environment, until};
 
 #[tokio::test]
 async fn a_flag_wins_over_a_variable_over_the_file_over_the_default() {
@@ -102,7 +103,7 @@ async fn config_show_says_what_holds_and_why() {
     let wins = ["ticker", "--lease", "0s"];
     bellwether_in(folder, &[("BELLWETHER_DATABASE_URL", "sqlite:x.db")], &wins)
         .await
-        .refused(2, &["option lease", "1 s to 1 h"]);
+        .refused(2, &["--lease", "1s to 1h"]);
     bellwether_in(folder, &env, &["relay", "--lease", "1s"])
         .await
         .refused(2, &["--lease"]);
@@ -148,8 +149,8 @@ async fn what_is_wrong_in_a_file_is_named_by_line_with_the_right_form() {
             ["line 1", "tickers", "\"ticker\""],
         ),
         (
-            "[ticker]\nlease = 9\n",
-            ["line 2", "ticker.lease", "an integer"],
+            "[ticker]\nlease = 9.5\n",
+            ["line 2", "ticker.lease", "a float"],
         ),
         (
             "[worker]\nlease = 'soon'\n",
@@ -217,6 +218,84 @@ async fn a_variable_that_nothing_reads_is_told_with_the_nearest_one() {
             "no duration",
         ],
     );
+}
+
+/// One bound, whoever says the value; each refusal names who did.
+#[tokio::test]
+async fn out_of_bounds_is_refused_in_the_same_words_and_names_who_said_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    let env = [("BELLWETHER_DATABASE_URL", "sqlite:x.db")];
+    for (flag, value, words) in [
+        ("--check-every", "0", "use 1s to 30d"),
+        ("--lost-every", "1ms", "use 1s to 30d"),
+        ("--nats-replicas", "2", "use 1, 3, 5"),
+        ("--nats-work-size", "1", "64MiB to 1024TiB"),
+    ] {
+        bellwether_in(folder, &env, &["relay", flag, value])
+            .await
+            .refused(2, &[flag, words]);
+    }
+    let variable = "BELLWETHER_RELAY_CHECK_EVERY";
+    bellwether_in(folder, &[env[0], (variable, "0")], &["relay"])
+        .await
+        .refused(2, &["relay.check_every", variable, "use 1s to 30d"]);
+    let file = |text: &str| std::fs::write(folder.join("bellwether.toml"), text).unwrap();
+    file("[relay]\ncheck_every = 0\n");
+    bellwether_in(folder, &env, &["relay"])
+        .await
+        .refused(2, &["bellwether.toml, line 2", "use 1s to 30d"]);
+    file("kill_after = '60s'\n");
+    bellwether_in(folder, &env, &["audit"])
+        .await
+        .refused(2, &["line 1", "under [worker]"]);
+    // What only does not fit to another value names both and who said them.
+    file("[relay]\nlost_after = 3600\n");
+    let words = [
+        "lost_after_max",
+        "relay.lost_after = 3600 (file bellwether.toml)",
+    ];
+    bellwether_in(folder, &env, &["relay"])
+        .await
+        .refused(2, &words);
+    file("[worker]\ndrain = '2m'\n");
+    bellwether_in(folder, &env, &["worker", "--demo"])
+        .await
+        .refused(
+            2,
+            &["kill_after", "worker.drain = 2m (file bellwether.toml)"],
+        );
+}
+
+#[tokio::test]
+async fn a_health_file_that_cannot_be_is_refused_and_one_that_can_tells_of_the_wait() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    let url = format!(
+        "postgres://nobody@127.0.0.1:{}/db?sslmode=disable",
+        free_port().unwrap()
+    );
+    let env = [("BELLWETHER_DATABASE_URL", url.as_str())];
+    for (path, words) in [(".", "is a folder"), ("none/health", "none is not there")] {
+        for role in ["ticker", "relay"] {
+            bellwether_in(folder, &env, &[role, "--health-file", path])
+                .await
+                .refused(2, &["health_file (flag --health-file)", words]);
+        }
+    }
+    let health = folder.join("health");
+    let args = ["ticker", "--health-file", health.to_str().unwrap()];
+    let launch = Launch::new(env!("CARGO_BIN_EXE_bellwether"), folder.join("ticker.log"));
+    let launch = clean_environment(launch).args(args);
+    let mut role = Role::start(launch.env("BELLWETHER_DATABASE_URL", &url));
+    until("the health file", async || {
+        let said = std::fs::read_to_string(&health).unwrap_or_default();
+        said == "not ready: waits for its database\n"
+    })
+    .await;
+    let (code, _) = role.end(Signal::TERM).await;
+    assert_eq!(code, Some(0), "{}", role.log());
+    assert!(!health.exists());
 }
 
 #[tokio::test]

@@ -5,7 +5,8 @@ use bellwether_schemas::state::DeadReason;
 use bellwether_store::dead::{DeadFilter, DeadLetter};
 use serde_json::json;
 
-use crate::support::{Cluster, bellwether};
+use crate::bellwether;
+use crate::support::Cluster;
 
 const NOBODY: &str = "01890000-0000-7000-8000-000000000000";
 

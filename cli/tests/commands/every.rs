@@ -1,10 +1,11 @@
 //! Every command with a wrong argument, an unknown name and no server: the right exit code and
 //! one line on stderr. A command that has no row here fails the test.
 
+use bellwether_sandbox::{Launch, Signal};
 use futures_util::{StreamExt, stream};
 
 use super::help;
-use crate::support::{Answer, bellwether_in};
+use crate::support::{Answer, Role, bellwether_in, clean_environment, until};
 
 const ID: &str = "01890000-0000-7000-8000-000000000000";
 const NO_DATABASE: &str = "postgres://nobody@127.0.0.1:1/db?sslmode=disable";
@@ -15,11 +16,13 @@ const NO_BROKER: &str = "nats://127.0.0.1:1";
 enum Alone {
     /// It ends with this code.
     Ends(i32),
-    /// It waits for them, or brings its own: the tests of faults look at that.
+    /// It waits for its database, says so, and ends in order when it is asked to.
+    Waits,
+    /// It waits for them in its own way, or brings its own: the tests of faults look at that.
     Lives,
 }
 
-use Alone::{Ends, Lives};
+use Alone::{Ends, Lives, Waits};
 
 /// A command, arguments with which it is right, what happens without a server, and whether
 /// those arguments name something.
@@ -35,14 +38,22 @@ const COMMANDS: &[(&str, &[&str], Alone, bool)] = &[
     ("dev", &[], Lives, false),
     ("executions cancel", &[ID], Ends(6), true),
     ("executions list", &[], Ends(6), false),
+    (
+        "executions resolve",
+        &[ID, "--done", "--reason", "r"],
+        Ends(6),
+        true,
+    ),
     ("executions retry", &[ID], Ends(6), true),
     ("executions show", &[ID], Ends(6), true),
     ("executions watch", &[ID], Ends(6), true),
     ("migrate", &[], Ends(6), false),
     ("migrate sql", &[], Ends(0), false),
     ("migrate validate", &[], Ends(6), false),
+    ("partitions grow", &["4"], Ends(6), false),
+    ("partitions show", &[], Ends(6), false),
     ("queues list", &[], Ends(6), false),
-    ("relay", &[], Ends(6), false),
+    ("relay", &[], Waits, false),
     ("schedules add", &["x", "--every", "1h"], Ends(6), false),
     ("schedules edit", &["x", "--queue", "q"], Ends(6), true),
     ("schedules list", &[], Ends(6), false),
@@ -53,7 +64,7 @@ const COMMANDS: &[(&str, &[&str], Alone, bool)] = &[
     ("schedules show", &["x"], Ends(6), true),
     ("schedules trigger", &["x"], Ends(6), true),
     ("submit", &["default", "x"], Ends(6), false),
-    ("ticker", &[], Ends(6), false),
+    ("ticker", &[], Waits, false),
     ("version", &[], Ends(0), false),
     ("worker", &["--demo"], Lives, false),
     ("workers list", &[], Ends(6), false),
@@ -137,9 +148,41 @@ async fn without_servers_every_command_ends_with_its_code_in_one_line() {
 }
 
 #[tokio::test]
+async fn without_a_database_a_role_waits_says_so_and_ends_in_order() {
+    for (command, _, alone, _) in COMMANDS {
+        if *alone != Waits {
+            continue;
+        }
+        let folder = tempfile::tempdir().unwrap();
+        let program = env!("CARGO_BIN_EXE_bellwether");
+        let launch = clean_environment(Launch::new(program, folder.path().join("log")))
+            .current_dir(folder.path())
+            .env("BELLWETHER_DATABASE_URL", NO_DATABASE)
+            .env("BELLWETHER_NATS_URL", NO_BROKER)
+            .arg(command);
+        let mut role = Role::start(launch);
+        // Again and again: who looks at the end of a log finds it.
+        until(&format!("{command} says twice that it waits"), async || {
+            let waits = |line: &&str| line.contains("the ledger is not there yet");
+            let log = role.log();
+            assert!(role.is_running(), "{log}");
+            log.lines().filter(waits).count() >= 2
+        })
+        .await;
+        let log = role.log();
+        assert!(
+            log.contains("127.0.0.1:1") && !log.contains("ready"),
+            "{log}"
+        );
+        let (code, _) = role.end(Signal::TERM).await;
+        assert_eq!(code, Some(0), "{}", role.log());
+    }
+}
+
+#[tokio::test]
 async fn without_a_configured_database_every_command_says_how_to_name_one() {
     each(async |command, args, alone, _| {
-        if alone != Ends(6) || command == "submit" {
+        if !matches!(alone, Ends(6) | Waits) || command == "submit" {
             return;
         }
         run(command, args, "")

@@ -9,7 +9,8 @@ use bellwether_store::executions::{ClaimAnswer, ClaimAsk};
 use bellwether_store::sessions::NewSession;
 use serde_json::json;
 
-use crate::support::{Cluster, Work, bellwether, until};
+use crate::bellwether;
+use crate::support::{Cluster, Work, until};
 
 const NOBODY: &str = "01890000-0000-7000-8000-000000000000";
 

@@ -1,6 +1,7 @@
 //! `--help` of every command, as a terminal of 80 columns shows it.
 
-use crate::support::{Answer, bellwether};
+use crate::bellwether;
+use crate::support::Answer;
 
 const COLUMNS: usize = 80;
 
@@ -91,4 +92,14 @@ async fn a_wrong_word_is_answered_with_the_nearest_right_one() {
     ] {
         bellwether(args).await.refused(2, &words);
     }
+}
+
+#[tokio::test]
+async fn an_edit_promises_no_default() {
+    let flags = |words: [&str; 2]| words.map(str::to_owned).to_vec();
+    let add = help(&flags(["schedules", "add"]), "--help").await.stdout;
+    let edit = help(&flags(["schedules", "edit"]), "--help").await.stdout;
+    assert!(add.contains("[new: fire_once]"), "{add}");
+    assert!(!edit.contains("[new:"), "{edit}");
+    assert!(edit.contains("--misfire <POLICY>"), "{edit}");
 }

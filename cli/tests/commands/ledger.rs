@@ -150,7 +150,7 @@ async fn submit_list_show_and_workers_tell_one_story() {
     assert_eq!(session["pid"], worker.pid());
     assert_eq!(
         (&session["max_concurrent"], &session["jobs"]),
-        (&json!(3), &json!(["patient"]))
+        (&json!(3), &json!(["careful", "patient"]))
     );
     let table = cluster
         .bellwether(&["workers", "list"])

@@ -12,6 +12,7 @@
 #[expect(dead_code, unused_imports, reason = "shared with the tests of faults")]
 mod support;
 
+mod bounds;
 mod configuration;
 mod dead;
 mod every;
@@ -19,5 +20,14 @@ mod executions;
 mod help;
 mod ledger;
 mod offline;
+mod policies;
+mod resolve;
 mod schedules;
 mod submit;
+mod worker;
+
+/// Runs the binary without any configuration but `args`.
+pub(crate) async fn bellwether(args: &[&str]) -> support::Answer {
+    let folder = tempfile::tempdir().unwrap();
+    support::bellwether_in(folder.path(), &[], args).await
+}

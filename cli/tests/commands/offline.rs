@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use crate::support::bellwether;
+use crate::bellwether;
 
 #[tokio::test]
 async fn next_previews_the_instants_across_the_change_to_summer_time() {

@@ -35,7 +35,10 @@ async fn add_show_edit_pause_resume_and_remove_tell_one_story() {
         .bellwether(&[&add[..], &LATER, &flags].concat())
         .await
         .expect(0);
-    assert_eq!(added.stderr, "", "the worker serves it: {added:?}");
+    assert!(
+        !added.stderr.contains("no live worker"),
+        "the worker serves it: {added:?}"
+    );
     assert_eq!(added.stdout.matches(" 02:00:00").count(), 3, "{added:?}");
     let words = ["exists", "schedules edit nightly"];
     cluster
@@ -190,7 +193,8 @@ async fn trigger_waits_and_answers_by_the_end_of_the_job() {
         .await
         .expect(0);
     assert!(lonely.stderr.contains("no live worker"), "{lonely:?}");
-    assert_eq!(lonely.stderr.lines().count(), 1, "{lonely:?}");
+    // And that no ticker runs here.
+    assert_eq!(lonely.stderr.lines().count(), 2, "{lonely:?}");
     let waits = trigger("lonely", "100ms").await.expect(6);
     assert!(waits.json()["fire_id"].is_string(), "{waits:?}");
     let quiet = [
@@ -335,4 +339,78 @@ async fn what_is_no_schedule_is_refused_before_it_is_written() {
         .expect(0)
         .json();
     assert_eq!(list, json!([]));
+}
+
+/// Without a ticker nothing fires: every command that shows a next instant says why.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_schedule_that_nobody_leads_says_so_and_one_that_is_led_by_whom() {
+    let cluster = Cluster::sqlite().await;
+    let why = "schedule tick: nobody leads its partition";
+    let show = ["schedules", "show", "tick"];
+    let list = ["schedules", "list"];
+    let add = ["schedules", "add", "tick", "--every", "1s"];
+    let added = cluster.bellwether(&add).await.expect(0);
+    assert!(added.stderr.contains(why), "{added:?}");
+    until("an overdue instant", async || {
+        let listed = cluster.bellwether(&list).await.expect(0);
+        assert!(listed.stderr.contains(why), "{listed:?}");
+        listed.stdout.contains(" overdue ")
+    })
+    .await;
+    let shown = cluster.bellwether(&show).await.expect(0);
+    assert!(shown.stderr.contains(why), "{shown:?}");
+    for words in [" overdue ", "partition      0, led by nobody"] {
+        assert!(shown.stdout.contains(words), "no {words:?} in {shown:?}");
+    }
+
+    let pause = ["schedules", "pause", "tick"];
+    let paused = cluster.bellwether(&pause).await.expect(0);
+    assert!(!paused.stderr.contains(why), "{paused:?}");
+    let edit = ["schedules", "edit", "tick", "--every", "2s"];
+    let edited = cluster.bellwether(&edit).await.expect(0);
+    assert!(
+        edited.stdout.contains("none while it is paused"),
+        "{edited:?}"
+    );
+    let json = [&show[..], &["-o", "json"]].concat();
+    let shown = cluster.bellwether(&json).await.expect(0).json();
+    assert_eq!(shown["next"], json!([]));
+    assert_eq!(shown["schedule"]["overdue_s"], json!(null));
+    let resume = ["schedules", "resume", "tick"];
+    let resumed = cluster.bellwether(&resume).await.expect(0);
+    assert!(resumed.stderr.contains(why), "{resumed:?}");
+
+    let ticker = cluster.ticker(&[]);
+    let json = [&list[..], &["-o", "json"]].concat();
+    until("a leader", async || {
+        let listed = cluster.bellwether(&json).await.expect(0);
+        let row = &listed.json()[0];
+        let leader = row["leader"].as_str().unwrap_or_default();
+        row["partition"] == 0
+            && leader.contains(&format!("/{}/", ticker.pid()))
+            && !listed.stderr.contains(why)
+    })
+    .await;
+    let shown = cluster.bellwether(&show).await.expect(0).stdout;
+    assert!(shown.contains("partition      0, led by "), "{shown}");
+    assert!(!shown.contains("nobody"), "{shown}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_grace_that_lets_nothing_fire_is_refused() {
+    let cluster = Cluster::sqlite().await;
+    let words = ["--misfire skip", "--grace 1s"];
+    let add = ["schedules", "add", "strict", "--every", "1h"];
+    let never = [&add[..], &["--misfire", "skip", "--grace", "0"]].concat();
+    cluster.bellwether(&never).await.refused(2, &words);
+    let strict = [&add[..], &["--misfire", "skip", "--grace", "1s"]].concat();
+    cluster.bellwether(&strict).await.expect(0);
+    let edit = ["schedules", "edit", "strict"];
+    let tighter = [&edit[..], &["--grace", "999ms"]].concat();
+    cluster.bellwether(&tighter).await.refused(2, &words);
+    // With another policy what is late still fires.
+    let other = [&tighter[..], &["--misfire", "fire_once"]].concat();
+    cluster.bellwether(&other).await.expect(0);
+    let skip = [&edit[..], &["--misfire", "skip"]].concat();
+    cluster.bellwether(&skip).await.refused(2, &words);
 }

@@ -5,7 +5,8 @@ use bellwether_schemas::state::Reason;
 use chrono::{DateTime, TimeDelta, Utc};
 use serde_json::json;
 
-use crate::support::{Cluster, bellwether, bellwether_in};
+use crate::bellwether;
+use crate::support::{Cluster, bellwether_in};
 
 const NOWHERE: [&str; 2] = ["--nats-url", "nats://127.0.0.1:1"];
 

@@ -1,6 +1,8 @@
 //! Who takes over what a dead worker had in its hands.
 
-use bellwether_schemas::state::State;
+use bellwether_client::{NewSchedule, Overlap, Timing};
+use bellwether_schemas::state::{NonFireReason, Reason, State};
+use chrono::DateTime;
 use uuid::Uuid;
 
 use crate::support::{Cluster, Journal, Role, until};
@@ -126,4 +128,86 @@ async fn r111_what_was_left_outlives_the_ticker_and_goes_to_the_first_that_is_do
     assert_eq!(cluster.execution(first).await.state, State::Succeeded);
     assert_eq!(cluster.execution(slow).await.state, State::Running);
     cluster.audit_clean(&[6, 7]).await;
+}
+
+/// The source of a run is what the ledger has of it: a fire that nothing held (normal), a fire that
+/// was held behind another and stands for the instants missed meanwhile (missed), a generation
+/// after the loss of a worker (failover).
+#[tokio::test(flavor = "multi_thread")]
+async fn r112_a_normal_run_then_what_was_missed_then_what_a_dead_worker_left() {
+    let Some(cluster) = Cluster::postgres().await else {
+        return;
+    };
+    let journal = cluster.journal();
+    let _ticker = cluster.ticker(QUICK_SESSIONS);
+    let _relay = cluster.relay();
+    let mut victim = cluster.worker("victim", &[QUICK, ONE]).await;
+    let timing = Timing::Every {
+        period_ms: 1_000,
+        anchor: None,
+    };
+    let mut new = NewSchedule::new("slow", timing);
+    "patient".clone_into(&mut new.job);
+    new.overlap = Overlap::QueueOne;
+    // Each first attempt outlasts several instants.
+    new.payload = journal.work(&[4_000, 50]).payload();
+    let schedule = cluster.client.register(&new).await.unwrap();
+
+    until("the run after the first", async || journal.starts() == 2).await;
+    cluster.unregister(&["slow".to_owned()]).await;
+    victim.kill();
+    let other = cluster.worker("other", &[QUICK, ONE]).await;
+    until("the run that takes it over", async || {
+        journal.all("end").len() >= 2
+    })
+    .await;
+    cluster.until_all_ended().await;
+
+    let mut fires = cluster.store.fires(schedule, 100).await.unwrap();
+    fires.sort_by_key(|fire| fire.scheduled_at);
+    let (normal, missed) = (&fires[0], &fires[1]);
+    assert_eq!(normal.held_behind, None);
+    assert_eq!(missed.held_behind, Some(normal.id));
+    // One stands for all: what was missed besides is cleared, and recorded, before it runs.
+    let epoch = DateTime::UNIX_EPOCH;
+    let passed = cluster.store.non_fires(schedule, epoch).await.unwrap();
+    let coalesced = passed
+        .iter()
+        .find(|one| one.reason == NonFireReason::Coalesced);
+    assert!(coalesced.is_some_and(|one| one.instants > 0), "{passed:?}");
+
+    let starts = journal.all("start");
+    let (first, second) = (starts[0].execution, starts[1].execution);
+    let order: Vec<_> = starts[..3]
+        .iter()
+        .map(|note| (note.execution, note.generation, note.pid))
+        .collect();
+    let (dead, alive) = (victim.pid(), other.pid());
+    assert_eq!(
+        order,
+        [(first, 1, dead), (second, 1, dead), (second, 2, alive)]
+    );
+    let (first, second) = (cluster.story(first).await, cluster.story(second).await);
+    assert_eq!(first.execution.fire_id, normal.id);
+    assert!(first.attempts.is_empty(), "{:?}", first.attempts);
+    assert_eq!(second.execution.fire_id, missed.id);
+    let lost = &second.attempts[0];
+    assert_eq!(
+        (lost.generation, lost.reason),
+        (1, Some(Reason::WorkerLost))
+    );
+    let in_order = [
+        first.execution.claimed_at,
+        first.execution.ended_at,
+        missed.released_at,
+        Some(lost.claimed_at),
+        Some(lost.ended_at),
+        second.execution.claimed_at,
+    ];
+    assert!(
+        in_order.is_sorted() && in_order[0].is_some(),
+        "{in_order:?}"
+    );
+    assert_eq!(second.execution.state, State::Succeeded);
+    cluster.audit_clean(&[1, 2, 6, 7]).await;
 }

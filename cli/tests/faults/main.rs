@@ -6,13 +6,32 @@
 //! |---|---|
 //! | `tickers` | the ticker that leads, and the relay |
 //! | `workers` | a worker with work in its hands |
+//! | `drain` | a worker that is asked to stop |
+//! | `rolling` | every role in turn, as a deployment does |
+//! | `unknown` | a worker whose work must not be repeated blindly |
 //! | `failover` | who takes the work of a dead worker over |
+//! | `fleet` | its size, while work is handed out |
 //! | `definitions` | nothing but the peace: builds that define one schedule differently |
 //! | `hostile` | the process itself, by the handler |
+//! | `broker` | the nats-server, three of them, and their leader |
+//! | `database` | the way to the Postgres: frozen, away, out of connections |
+//! | `pooler` | nothing but the way to the Postgres: a pooler stands there |
+//! | `instruments` | deliveries and deadlines, slots: what the metrics say of it |
+//! | `pooled` | nothing: each transaction has another connection to the Postgres |
+//! | `clocks` | the wall clocks of the hosts |
+//! | `replicas` | one of several that have the same name or the same work |
+//! | `deliveries` | what the broker keeps, and how soon it delivers again |
+//! | `crashes` | all roles at random moments, then the ways to the ledger and to the broker |
 //! | `servers` | the nats-server, the Postgres |
+//! | `overload` | the peace: more work at once than there are hands |
+//! | `takeovers` | whoever is in charge: cut off, killed, started in a crowd |
+//! | `quiet` | nothing: a fleet without work |
+//! | `secrets` | nothing: what roles show, open and take for an order |
+//! | `partitions` | tickers that share partitions, the command that adds some |
 //! | `paths` | nothing: each way in, run on many processes |
 //! | `enqueue_in` | a program that asks for work in a transaction of its own |
 //! | `traces` | a worker, and the collector of traces |
+//! | `money` | workers that move money, at random |
 //! | `dev` | `bellwether dev` |
 //!
 //! Tests of one binary run one at a time, since they measure times (`Cluster` sees to it).
@@ -25,22 +44,36 @@
 )]
 
 #[path = "../support/mod.rs"]
-#[expect(
-    dead_code,
-    unused_imports,
-    reason = "shared with the tests of the commands"
-)]
 mod support;
 
+mod broker;
+mod clocks;
+mod crashes;
+mod database;
 mod definitions;
+mod deliveries;
 mod dev;
+mod drain;
 mod enqueue_in;
 mod failover;
+mod fleet;
 mod hostile;
+mod instruments;
+mod money;
+mod overload;
+mod partitions;
 mod paths;
+mod pooled;
+mod pooler;
+mod quiet;
+mod replicas;
+mod rolling;
+mod secrets;
 mod servers;
+mod takeovers;
 mod tickers;
 mod traces;
+mod unknown;
 mod workers;
 
 /// Settings of a worker whose loss is noticed soon, so that a test takes seconds. The ratios are

@@ -23,7 +23,7 @@ async fn leader(sql: &PgPool) -> Option<(i64, u32)> {
 }
 
 /// Waits for a leader: its epoch, and which of the two it is (0 or 1).
-async fn leading(sql: &PgPool, tickers: [&Role; 2]) -> (i64, usize) {
+pub(crate) async fn leading(sql: &PgPool, tickers: [&Role; 2]) -> (i64, usize) {
     until("a leader", async || leader(sql).await.is_some()).await;
     let (epoch, pid) = leader(sql).await.unwrap();
     (
@@ -35,7 +35,7 @@ async fn leading(sql: &PgPool, tickers: [&Role; 2]) -> (i64, usize) {
     )
 }
 
-async fn count(sql: &PgPool, query: &'static str) -> i64 {
+pub(crate) async fn count(sql: &PgPool, query: &'static str) -> i64 {
     sqlx::query_scalar(query).fetch_one(sql).await.unwrap()
 }
 
@@ -44,7 +44,7 @@ async fn fires(sql: &PgPool) -> i64 {
 }
 
 /// Fires planned in terms after `epoch`.
-async fn fires_after(sql: &PgPool, epoch: i64) -> i64 {
+pub(crate) async fn fires_after(sql: &PgPool, epoch: i64) -> i64 {
     let query = "SELECT count(*) FROM fire WHERE epoch > $1";
     sqlx::query_scalar(query)
         .bind(epoch)
@@ -55,7 +55,7 @@ async fn fires_after(sql: &PgPool, epoch: i64) -> i64 {
 
 /// Fails unless each schedule fired at anchor + 1 s, + 2 s and so on up to its last fire, each
 /// instant once, and none was skipped. Answers the number of fires.
-async fn assert_no_instant_missing_or_doubled(sql: &PgPool, schedules: usize) -> usize {
+pub(crate) async fn assert_no_instant_missing_or_doubled(sql: &PgPool, schedules: usize) -> usize {
     let rows: Vec<(Uuid, DateTime<Utc>, Vec<DateTime<Utc>>)> = sqlx::query_as(
         "SELECT s.id, s.anchor, array_agg(f.scheduled_at ORDER BY f.scheduled_at)
          FROM schedule s JOIN fire f ON f.schedule_id = s.id GROUP BY s.id, s.anchor",

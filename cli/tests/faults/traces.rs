@@ -152,7 +152,26 @@ async fn one_trace_spans_ticker_relay_and_worker_processes() {
         .collect();
     shards.sort();
     assert_eq!(shards, ["0", "1"]);
-    until("metrics", async || collector.metrics() > 0).await;
+    // Each role's own, by the name of its process.
+    for (service, name) in [
+        ("bellwether-ticker", "bellwether.fires"),
+        ("bellwether-ticker", "bellwether.schedule.delay"),
+        ("bellwether-ticker", "bellwether.leader"),
+        ("bellwether-relay", "bellwether.outbox.published"),
+        ("bellwether-relay", "bellwether.outbox.claim.age"),
+        ("patient", "bellwether.attempts"),
+        ("patient", "bellwether.executions"),
+        ("patient", "bellwether.dispatch.delay"),
+        ("patient", "bellwether.execution.duration"),
+        ("patient", "messaging.process.duration"),
+        ("patient", "bellwether.worker.active.limit"),
+        ("patient", "bellwether.ready"),
+    ] {
+        until(&format!("{name} of {service}"), async || {
+            collector.sum(service, name) >= 1.0
+        })
+        .await;
+    }
 
     // A worker is killed with both shards in its hands: what it had begun was not exported and
     // is lost with it, the retry stands in the same trace.

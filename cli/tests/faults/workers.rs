@@ -222,7 +222,9 @@ async fn r34_ownership_rests_on_the_ledger() {
     })
     .await;
     let execution = cluster.execution(id).await;
-    assert_eq!((execution.generation, execution.attempt), (2, 2));
+    // Charged if the sweep was faster than the handler that obeyed and was released.
+    assert_eq!(execution.generation, 2);
+    assert!((1..=2).contains(&execution.attempt), "{execution:?}");
     assert_ne!(execution.session_id, Some(session.id));
     assert!(healthy.is_running());
     journal.assert_each_ended_once(1);
@@ -325,4 +327,30 @@ async fn r113_a_panic_releases_its_slot_and_the_next_claim_succeeds() {
         assert_eq!(cluster.execution(id).await.attempt, 1);
     }
     cluster.audit_clean(&[6, 8]).await;
+}
+
+/// What holds for the roles holds for a worker that is a program of its own.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_worker_of_ones_own_takes_the_variables_and_shows_its_readiness() {
+    let cluster = Cluster::sqlite().await;
+    let health = cluster.folder().join("health");
+    let env = [
+        ("BELLWETHER_HEALTH_FILE", health.to_str().unwrap()),
+        ("BELLWETHER_WORKER_MAX_CONCURRENT", "3"),
+        ("BELLWETHER_WORKER_DRIAN", "1s"),
+        ("DEFINITION_CRON", ""),
+    ];
+    let mut worker = cluster.example("definition", "own", &env).await;
+    until("readiness", async || {
+        std::fs::read_to_string(&health).is_ok_and(|said| said == "ready\n")
+    })
+    .await;
+    let session = cluster.session_of(&worker).await.unwrap();
+    assert_eq!(session.max_concurrent, 3);
+    let log = worker.log();
+    for words in ["ready", "BELLWETHER_WORKER_DRIAN"] {
+        assert!(log.contains(words), "{words:?} in {log}");
+    }
+    worker.end(Signal::TERM).await;
+    assert!(!health.exists(), "removed when it ends in order");
 }

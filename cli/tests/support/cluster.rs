@@ -7,7 +7,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use bellwether_client::{Client, NewExecution, NewSchedule, Timing};
-use bellwether_sandbox::{Launch, NatsOptions, NatsServer, Postgres, PostgresOptions, shared};
+use bellwether_sandbox::{
+    Launch, NatsCluster, NatsOptions, NatsServer, Postgres, PostgresOptions, shared,
+};
 use bellwether_schemas::state::{SessionState, State};
 use bellwether_schemas::subject::Subjects;
 use bellwether_store::inspect::{ExecutionStory, ExecutionView, SessionView};
@@ -37,6 +39,8 @@ pub(crate) struct Cluster {
     /// The broker and the database, where they are this cluster's own.
     pub(crate) own_nats: Option<NatsServer>,
     pub(crate) own_postgres: Option<Postgres>,
+    /// Three brokers that are one cluster, where they are this cluster's own.
+    pub(crate) own_brokers: Option<NatsCluster>,
     /// More variables for its roles and programs.
     pub(crate) variables: Vec<(&'static str, String)>,
     database_url: String,
@@ -62,6 +66,19 @@ impl Cluster {
         Some(Self::new(serial, url, Some(nats), None).await)
     }
 
+    /// On the shared Postgres and three nats-servers of its own that are one cluster, with three
+    /// copies of each message.
+    pub(crate) async fn with_three_brokers() -> Option<Self> {
+        let serial = serial().await;
+        let url = shared::postgres_url().await.unwrap()?;
+        let brokers = NatsCluster::start(3).await.unwrap();
+        let variables = vec![("BELLWETHER_NATS_REPLICAS", "3".to_owned())];
+        let nats_url = brokers.url();
+        let mut cluster = Self::on(serial, url, nats_url, variables).await;
+        cluster.own_brokers = Some(brokers);
+        Some(cluster)
+    }
+
     /// On a Postgres of its own, to be restarted, and the shared nats-server.
     pub(crate) async fn with_own_postgres() -> Option<Self> {
         let serial = serial().await;
@@ -72,6 +89,21 @@ impl Cluster {
         Some(Self::new(serial, postgres.url(), None, Some(postgres)).await)
     }
 
+    /// On a Postgres of its own that takes so many connections, and the shared nats-server.
+    pub(crate) async fn with_few_connections(connections: u32) -> Option<Self> {
+        let serial = serial().await;
+        if shared::postgres_is_skipped() {
+            return None;
+        }
+        let few = ("max_connections".to_owned(), connections.to_string());
+        let options = PostgresOptions {
+            settings: vec![few],
+            ..PostgresOptions::default()
+        };
+        let postgres = Postgres::start(&options).await.unwrap();
+        Some(Self::new(serial, postgres.url(), None, Some(postgres)).await)
+    }
+
     /// On a SQLite file of its own and the shared nats-server.
     pub(crate) async fn sqlite() -> Self {
         Self::new(serial().await, String::new(), None, None).await
@@ -79,9 +111,24 @@ impl Cluster {
 
     async fn new(
         serial: MutexGuard<'static, ()>,
-        mut database_url: String,
+        database_url: String,
         own_nats: Option<NatsServer>,
         own_postgres: Option<Postgres>,
+    ) -> Self {
+        let nats_url = match &own_nats {
+            Some(server) => server.url(),
+            None => shared::nats_url().await.unwrap(),
+        };
+        let mut cluster = Self::on(serial, database_url, nats_url, Vec::new()).await;
+        (cluster.own_nats, cluster.own_postgres) = (own_nats, own_postgres);
+        cluster
+    }
+
+    async fn on(
+        serial: MutexGuard<'static, ()>,
+        mut database_url: String,
+        nats_url: String,
+        variables: Vec<(&'static str, String)>,
     ) -> Self {
         let folder = tempfile::Builder::new()
             .prefix("bellwether-test-")
@@ -90,12 +137,9 @@ impl Cluster {
         if database_url.is_empty() {
             database_url = format!("sqlite:{}", folder.path().join("ledger.db").display());
         }
-        let nats_url = match &own_nats {
-            Some(server) => server.url(),
-            None => shared::nats_url().await.unwrap(),
-        };
         let namespace = shared::fresh_namespace();
-        let env = environment(&database_url, &nats_url, &namespace);
+        let mut env = environment(&database_url, &nats_url, &namespace).to_vec();
+        env.extend(variables.iter().map(|(key, value)| (*key, value.as_str())));
         bellwether_in(folder.path(), &env, &["migrate"])
             .await
             .expect(0);
@@ -117,9 +161,10 @@ impl Cluster {
             client,
             nats,
             subjects: Subjects::new(&namespace).unwrap(),
-            own_nats,
-            own_postgres,
-            variables: Vec::new(),
+            own_nats: None,
+            own_postgres: None,
+            own_brokers: None,
+            variables,
             database_url,
             nats_url,
             started: AtomicU32::new(0),
@@ -252,7 +297,7 @@ impl Cluster {
             let mut new = NewSchedule::new(format!("tick-{number}"), timing);
             "patient".clone_into(&mut new.job);
             new.payload = work.payload();
-            self.client.register(&new).await.unwrap();
+            patiently(async || self.store.register_schedule(&new).await).await;
             names.push(new.name);
         }
         names

@@ -4,9 +4,12 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::sync::{Arc, Mutex};
 
+use opentelemetry_proto::tonic::collector::metrics::v1::ExportMetricsServiceRequest;
 use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
 use opentelemetry_proto::tonic::common::v1::any_value::Value;
 use opentelemetry_proto::tonic::common::v1::{AnyValue, KeyValue};
+use opentelemetry_proto::tonic::metrics::v1::metric::Data;
+use opentelemetry_proto::tonic::metrics::v1::number_data_point::Value as Number;
 pub(crate) use opentelemetry_proto::tonic::trace::v1::span::SpanKind as Kind;
 use prost::Message;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -33,6 +36,8 @@ pub(crate) struct Span {
 struct Received {
     spans: Vec<Span>,
     metrics: usize,
+    /// The newest value of each series, by service, name and labels.
+    values: BTreeMap<(String, String, String), f64>,
 }
 
 /// Takes what comes until it is dropped.
@@ -85,6 +90,26 @@ impl Collector {
         let received = self.received.lock().unwrap();
         let of_it = received.spans.iter().filter(|span| span.trace == trace);
         of_it.cloned().collect()
+    }
+
+    /// The newest values of an instrument of a service, added up over its labels and processes; a
+    /// histogram counts what it has recorded.
+    pub(crate) fn sum(&self, service: &str, name: &str) -> f64 {
+        self.series(service, name).iter().sum()
+    }
+
+    /// The largest of the newest values, if any came.
+    pub(crate) fn newest(&self, service: &str, name: &str) -> Option<f64> {
+        self.series(service, name).into_iter().reduce(f64::max)
+    }
+
+    fn series(&self, service: &str, name: &str) -> Vec<f64> {
+        let received = self.received.lock().unwrap();
+        let of_it = received
+            .values
+            .iter()
+            .filter(|((of, named, _), _)| of == service && named == name);
+        of_it.map(|(_, value)| *value).collect()
     }
 
     /// How many exports of metrics came.
@@ -142,6 +167,7 @@ async fn serve(mut stream: TcpStream, into: Arc<Mutex<Received>>) {
 fn take(head: &str, body: &[u8], received: &mut Received) {
     if head.starts_with("POST /v1/metrics ") {
         received.metrics += 1;
+        take_metrics(body, received);
         return;
     }
     assert!(head.starts_with("POST /v1/traces "), "{head}");
@@ -163,6 +189,51 @@ fn take(head: &str, body: &[u8], received: &mut Received) {
             name: span.name,
         }));
     }
+}
+
+fn take_metrics(body: &[u8], received: &mut Received) {
+    let request = ExportMetricsServiceRequest::decode(body).unwrap();
+    for of_process in request.resource_metrics {
+        let resource = words(&of_process.resource.unwrap_or_default().attributes);
+        let service = resource.get("service.name").cloned().unwrap_or_default();
+        let pid = resource.get("process.pid").cloned().unwrap_or_default();
+        let all = of_process.scope_metrics.into_iter();
+        for metric in all.flat_map(|one| one.metrics) {
+            for (labels, value) in points(metric.data) {
+                let series = format!("{pid} {labels:?}");
+                let key = (service.clone(), metric.name.clone(), series);
+                received.values.insert(key, value);
+            }
+        }
+    }
+}
+
+/// Labels and value of each point.
+fn points(data: Option<Data>) -> Vec<(BTreeMap<String, String>, f64)> {
+    let numbers = match data {
+        Some(Data::Gauge(gauge)) => gauge.data_points,
+        Some(Data::Sum(sum)) => sum.data_points,
+        Some(Data::Histogram(histogram)) => {
+            let all = histogram.data_points.iter();
+            return all
+                .map(|point| {
+                    (
+                        words(&point.attributes),
+                        f64::from(u32::try_from(point.count).unwrap_or(u32::MAX)),
+                    )
+                })
+                .collect();
+        }
+        _ => Vec::new(),
+    };
+    let value = |value: Option<Number>| match value {
+        Some(Number::AsDouble(value)) => value,
+        Some(Number::AsInt(value)) => f64::from(i32::try_from(value).unwrap_or(i32::MAX)),
+        None => 0.0,
+    };
+    let all = numbers.into_iter();
+    all.map(|point| (words(&point.attributes), value(point.value)))
+        .collect()
 }
 
 fn words(attributes: &[KeyValue]) -> BTreeMap<String, String> {

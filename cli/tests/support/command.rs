@@ -40,12 +40,6 @@ impl Answer {
     }
 }
 
-/// Runs the binary without any configuration but `args`.
-pub(crate) async fn bellwether(args: &[&str]) -> Answer {
-    let folder = tempfile::tempdir().unwrap();
-    bellwether_in(folder.path(), &[], args).await
-}
-
 /// Runs the binary in a folder, with variables of its own.
 pub(crate) async fn bellwether_in(folder: &Path, env: &[(&str, &str)], args: &[&str]) -> Answer {
     let mut command = tokio::process::Command::new(env!("CARGO_BIN_EXE_bellwether"));

@@ -16,6 +16,10 @@ pub(crate) struct Work {
     pub(crate) panics: u32,
     /// Does not stop when it is told to.
     pub(crate) deaf: bool,
+    /// Blocks its thread.
+    pub(crate) blocks: bool,
+    /// In so many steps, with a checkpoint after each.
+    pub(crate) steps: u32,
     /// Where to write down what happens.
     pub(crate) journal: Option<PathBuf>,
 }

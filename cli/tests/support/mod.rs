@@ -6,14 +6,16 @@ mod cluster;
 mod collector;
 mod command;
 mod journal;
+mod pooler;
 mod role;
 
 use std::time::{Duration, Instant};
 
 pub(crate) use cluster::{Cluster, serial};
 pub(crate) use collector::{Collector, Kind, Span};
-pub(crate) use command::{Answer, bellwether, bellwether_in};
+pub(crate) use command::{Answer, bellwether_in};
 pub(crate) use journal::{Journal, Work};
+pub(crate) use pooler::Pooler;
 pub(crate) use role::{Role, clean_environment};
 
 /// How long to wait for what must happen and has no bound of its own: far more than it takes.

@@ -77,6 +77,21 @@ pub(super) async fn write_consumer(
     call(js, subject, &request).await
 }
 
+/// True = it is gone, whoever removed it.
+pub(super) async fn delete_consumer(
+    js: &Context,
+    stream: &str,
+    name: &str,
+) -> Result<bool, Failure> {
+    #[derive(serde::Deserialize)]
+    struct Deleted {
+        success: bool,
+    }
+    let answer = call(js, format!("CONSUMER.DELETE.{stream}.{name}"), &json!({})).await;
+    let deleted: Option<Deleted> = missing_is_none(answer)?;
+    Ok(deleted.is_none_or(|deleted| deleted.success))
+}
+
 async fn call<T, V>(js: &Context, subject: String, request: &T) -> Result<V, Failure>
 where
     T: Serialize + Sync,

@@ -127,7 +127,7 @@ impl Error {
         )
     }
 
-    fn from_failure(doing: &str, failure: Failure) -> Self {
+    pub(super) fn from_failure(doing: &str, failure: Failure) -> Self {
         let doing = doing.to_owned();
         match failure {
             Failure::Server(error) if api::is_passing(&error) => Self::Unavailable {
@@ -247,7 +247,11 @@ async fn find_or_create_stream(
     }
 }
 
-async fn declare_consumer(js: &Context, declared: Consumer, mode: Mode) -> Result<(), Error> {
+pub(super) async fn declare_consumer(
+    js: &Context,
+    declared: Consumer,
+    mode: Mode,
+) -> Result<(), Error> {
     let Consumer { stream, name, .. } = &declared;
     let what = format!("consumer {name} on {stream}");
     let creating = format!("create {what}");

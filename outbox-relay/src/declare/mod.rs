@@ -7,8 +7,11 @@
 mod api;
 mod diff;
 mod flow;
+mod repair;
 mod settings;
 
 pub use diff::Difference;
 pub use flow::{Declared, Error, Mode, StreamIdentity, declare};
+pub(crate) use repair::{look_at, rebuild};
+pub(crate) use settings::doubt;
 pub use settings::{LEDGER_KEY, SUBMIT_DUPLICATE_WINDOW, StreamLimits};

@@ -42,6 +42,22 @@ const PULL_BATCH_MAX: i64 = 256;
 /// Longest pull.
 const PULL_EXPIRES_MAX: Duration = Duration::from_mins(1);
 
+/// Consumers of a cluster above which the server's own advice on replicated assets is near:
+/// each is a raft group, and some 2,000 of these are what one server should carry.
+const REPLICATED_CONSUMERS_MAX: usize = 1_000;
+
+/// What is doubtful about so many queues on streams with these limits, if anything.
+pub(crate) fn doubt(queues: usize, limits: &StreamLimits) -> Option<String> {
+    let consumers = queues * (Priority::ALL.len() + 1);
+    (limits.replicas > 1 && consumers > REPLICATED_CONSUMERS_MAX).then(|| {
+        format!(
+            "{queues} queues are {consumers} replicated consumers, more than \
+             {REPLICATED_CONSUMERS_MAX}: use fewer queues, or several namespaces on clusters of \
+             their own"
+        )
+    })
+}
+
 /// What an installation may choose. The same values for every relay and for `migrate`, else
 /// they refuse each other's streams.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -168,4 +184,36 @@ fn consumer(stream: String, name: String, filter_subject: String) -> Consumer {
 /// Size constants are far below the limit; saturating keeps the function total.
 fn bytes_i32(bytes: usize) -> i32 {
     i32::try_from(bytes).unwrap_or(i32::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The maintenance period is the ticker's: its sweeps look every second.
+    #[test]
+    fn r45_a_delivery_has_ten_seconds_and_a_dispatch_five_tries_with_a_capped_back_off() {
+        for consumer in consumers(&Subjects::new("bw").unwrap(), "default") {
+            assert_eq!(consumer.config.ack_wait, Duration::from_secs(10));
+        }
+        let options = crate::Options::default();
+        assert_eq!(options.unclaimed_max, 5);
+        assert_eq!(options.backoff_max, Duration::from_secs(30));
+        let period = Duration::from_secs(5);
+        for every in [options.declare_every, options.poll_idle, options.lease] {
+            assert!(every <= period, "{every:?}");
+        }
+    }
+
+    #[test]
+    fn too_many_replicated_consumers_are_doubted() {
+        let limits = |replicas| StreamLimits {
+            replicas,
+            ..StreamLimits::default()
+        };
+        assert_eq!(doubt(1_000, &limits(1)), None);
+        assert_eq!(doubt(250, &limits(3)), None);
+        let doubt = doubt(1_000, &limits(3)).unwrap();
+        assert!(doubt.contains("4000 replicated consumers"), "{doubt}");
+    }
 }

@@ -2,10 +2,12 @@
 #![expect(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
 mod amnesia;
+mod cluster;
 mod connection;
 mod contract;
 mod dead;
 mod declare;
+mod lost;
 mod outage;
 mod publish;
 mod support;

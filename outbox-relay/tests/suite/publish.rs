@@ -7,7 +7,7 @@ use bellwether_sandbox::eventually;
 use bellwether_schemas::state::Priority;
 use futures_util::StreamExt;
 
-use crate::support::{Broker, Ledger, NEVER, Running, SOON, each, shared, shared_with};
+use crate::support::{Broker, Ledger, NEVER, Running, SOON, each, has_all, shared, shared_with};
 
 #[tokio::test]
 async fn dispatches_reach_their_lane_with_headers_and_body_and_the_outbox_drains() {
@@ -224,6 +224,77 @@ async fn a_full_lane_waits_alone_and_goes_on_when_there_is_room() {
         numbers.iter().filter(|(id, _)| high.contains(id)).count(),
         2
     );
+}
+
+#[tokio::test]
+async fn a_full_stream_refuses_and_nothing_is_lost_while_it_drains() {
+    const EXECUTIONS: usize = 400;
+    let streams = StreamLimits {
+        work_bytes_max: 64 * 1024,
+        ..StreamLimits::default()
+    };
+    let (broker, ledger) = shared_with(&streams).await;
+    let options = Options {
+        streams,
+        backoff_max: Duration::from_millis(500),
+        ..Options::default()
+    };
+    let executions = ledger.enqueue("q", Priority::Normal, EXECUTIONS).await;
+    let relay = Running::start(&broker, &ledger, options).await;
+    eventually("refusals", SOON, async || relay.handle.stats().errors > 0)
+        .await
+        .unwrap();
+    assert!(ledger.outbox().await > 0, "the outbox keeps the rest");
+
+    let work = broker.subjects.work_stream();
+    let consumer = broker.consumer(&work, "q-normal").await.unwrap();
+    let mut delivered = std::collections::BTreeMap::new();
+    while delivered.len() < EXECUTIONS {
+        let fetch = consumer.fetch().max_messages(50).messages().await;
+        let mut messages = fetch.unwrap();
+        while let Some(Ok(message)) = messages.next().await {
+            let id = message.headers.as_ref().unwrap().get("Bw-Execution-Id");
+            *delivered.entry(id.unwrap().to_string()).or_insert(0) += 1;
+            message.double_ack().await.unwrap();
+        }
+    }
+    let ids: Vec<_> = executions.iter().map(ToString::to_string).collect();
+    assert!(delivered.keys().eq(ids.iter()));
+    assert!(delivered.values().all(|times| *times == 1), "each once");
+    ledger.until_outbox_is_empty().await;
+    assert_eq!(relay.handle.stats().work_losses, 0);
+}
+
+/// A plain subscriber of the subject makes a publish without a stream look like a slow one.
+#[tokio::test]
+async fn a_core_subscriber_does_not_hide_that_the_stream_is_missing() {
+    let (broker, ledger) = shared().await;
+    let options = Options {
+        check_every: NEVER,
+        puback_timeout: Duration::from_millis(300),
+        ..Options::default()
+    };
+    let relay = Running::start(&broker, &ledger, options).await;
+    let before = ledger.enqueue("q", Priority::Normal, 1).await;
+    relay.until_published(1).await;
+    ledger.until_outbox_is_empty().await;
+    let subject = broker.subjects.work_all();
+    let _listener = broker.client.subscribe(subject).await.unwrap();
+    broker.client.flush().await.unwrap();
+    broker
+        .js
+        .delete_stream(broker.subjects.work_stream())
+        .await
+        .unwrap();
+    let next = ledger.enqueue("q", Priority::Normal, 1).await;
+    let mut wanted = [each(&before, 2), each(&next, 1)].concat();
+    wanted.sort_unstable();
+    eventually("both dispatches", SOON, async || {
+        ledger.outbox().await == 0 && has_all(&broker.numbers().await, &wanted)
+    })
+    .await
+    .unwrap();
+    assert_eq!(relay.handle.stats().work_losses, 1);
 }
 
 /// Without `migrate` the relay declares by itself. It cannot know what an earlier one had sent,

@@ -13,6 +13,7 @@ use bellwether_schemas::state::Priority;
 use bellwether_schemas::subject::Subjects;
 use bellwether_schemas::wire::{self, Dispatch};
 use bellwether_store::executions::{Enqueued, NewExecution};
+use bellwether_store::sessions::NewSession;
 use bellwether_store::{Payload, Store};
 use sqlx::{Connection as _, SqliteConnection};
 use tempfile::TempDir;
@@ -121,6 +122,11 @@ pub(crate) async fn shared_with(limits: &StreamLimits) -> (Broker, Ledger) {
     prepare(Broker::shared().await, limits).await
 }
 
+/// As [`shared_with`], on other servers, separated by commas.
+pub(crate) async fn migrated_with(url: &str, limits: &StreamLimits) -> (Broker, Ledger) {
+    prepare(Broker::on(url).await, limits).await
+}
+
 /// As [`shared`], on another server.
 pub(crate) async fn migrated(url: &str) -> (Broker, Ledger) {
     prepare(Broker::on(url).await, &StreamLimits::default()).await
@@ -170,10 +176,34 @@ impl Ledger {
             ..NewExecution::new("job", Payload::json("{}"))
         };
         let new: Vec<_> = (0..count).map(|_| one()).collect();
-        let enqueued = self.store.enqueue(&new).await.unwrap();
-        let mut ids: Vec<_> = enqueued.into_iter().map(Enqueued::execution_id).collect();
+        let mut ids = Vec::with_capacity(count);
+        for part in new.chunks(1_000) {
+            let enqueued = self.store.enqueue(part).await.unwrap();
+            ids.extend(enqueued.into_iter().map(Enqueued::execution_id));
+        }
         ids.sort_unstable();
         ids
+    }
+
+    /// Opens the session of a worker that has had free slots ever since the beginning of time and
+    /// never ends.
+    pub(crate) async fn idle_worker(&self, queue: &str, job: &str) {
+        let session = NewSession {
+            id: ids::fresh(),
+            name: "idle".to_owned(),
+            host: "host".to_owned(),
+            pid: 1,
+            version: "0".to_owned(),
+            queues: vec![queue.to_owned()],
+            jobs: vec![job.to_owned()],
+            definitions: Vec::new(),
+            capabilities: Vec::new(),
+            max_concurrent: 1,
+            lease: NEVER,
+        };
+        self.store.open_session(&session).await.unwrap();
+        self.sql("UPDATE session SET opened_at = 0, free_since = 0")
+            .await;
     }
 
     pub(crate) async fn outbox(&self) -> u64 {
@@ -208,6 +238,16 @@ impl Running {
     pub(crate) async fn until_published(&self, count: u64) {
         eventually("published dispatches", SOON, async || {
             self.handle.stats().published >= count
+        })
+        .await
+        .unwrap();
+    }
+
+    /// Waits for so many more looks for lost dispatches.
+    pub(crate) async fn until_looked(&self, times: u64) {
+        let before = self.handle.stats().looks;
+        eventually("looks for lost dispatches", SOON, async || {
+            self.handle.stats().looks >= before + times
         })
         .await
         .unwrap();

@@ -2,12 +2,16 @@
 
 use std::time::Duration;
 
+use bellwether_telemetry::metrics;
 use sqlx::pool::PoolConnection;
-use sqlx::{Postgres, Transaction};
+use sqlx::{PgConnection, Postgres, Transaction};
 use tokio::time::error::Elapsed;
 
 use super::{PgStore, errors};
 use crate::Result;
+
+/// A call that takes this long, the wait for a connection included, is worth a line of the log.
+const SLOW: Duration = Duration::from_secs(1);
 
 /// How often a statement that gave way to another transaction is repeated.
 const REPEATS_MAX: u32 = 3;
@@ -27,8 +31,10 @@ macro_rules! call {
         let op: &'static str = $op;
         let mut repeats = 0;
         loop {
+            let began = tokio::time::Instant::now();
             let answer = match store.pool.acquire().await {
-                Ok(mut held) => {
+                Ok(conn) => {
+                    let mut held = $crate::postgres::call::Held::from(conn);
                     let work = async {
                         let $conn: &mut sqlx::PgConnection = &mut held;
                         $work
@@ -39,6 +45,7 @@ macro_rules! call {
                 }
                 Err(error) => Err(error),
             };
+            $crate::postgres::call::tell_if_slow(op, began.elapsed());
             match answer {
                 Ok(done) => break Ok(done),
                 Err(error) => {
@@ -54,17 +61,76 @@ macro_rules! call {
 }
 pub(super) use call;
 
-/// Gives the connection back; one without an answer is closed instead: in the pool it would
-/// wait for the old answer first, for ever if none comes.
+/// A connection of the pool that goes back there only once its answer has come. One whose caller
+/// was cut off is closed: in the pool it would wait for the old answer first, for ever if none
+/// comes, and hold a place of the pool meanwhile.
+pub(super) struct Held {
+    conn: PoolConnection<Postgres>,
+    /// It may go back to the pool.
+    answered: bool,
+    /// Somebody was told how the call ended.
+    settled: bool,
+}
+
+impl From<PoolConnection<Postgres>> for Held {
+    fn from(conn: PoolConnection<Postgres>) -> Self {
+        Self {
+            conn,
+            answered: false,
+            settled: false,
+        }
+    }
+}
+
+impl std::ops::Deref for Held {
+    type Target = PgConnection;
+
+    fn deref(&self) -> &PgConnection {
+        &self.conn
+    }
+}
+
+impl std::ops::DerefMut for Held {
+    fn deref_mut(&mut self) -> &mut PgConnection {
+        &mut self.conn
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        if !self.answered {
+            self.conn.close_on_drop();
+        }
+        if !self.settled {
+            // Its caller has given it up before its own time was over.
+            let why = [metrics::reason("timeout")];
+            metrics::counters().db_errors.add(1, &why);
+        }
+    }
+}
+
+/// Gives the connection back; one without an answer is closed instead, and so is one whose server
+/// takes no writes: a new one may find the member of the cluster that does.
 pub(super) fn settle<T>(
-    mut held: PoolConnection<Postgres>,
+    held: impl Into<Held>,
     answer: Result<sqlx::Result<T>, Elapsed>,
     waited: Duration,
 ) -> sqlx::Result<T> {
-    answer.unwrap_or_else(|_| {
-        held.close_on_drop();
-        Err(errors::no_answer(waited))
-    })
+    let mut held = held.into();
+    held.settled = true;
+    let answer = answer.unwrap_or_else(|_| Err(errors::no_answer(waited)));
+    held.answered = !answer
+        .as_ref()
+        .is_err_and(|error| errors::in_doubt(error) || errors::read_only(error));
+    answer
+}
+
+/// The driver would log the whole text of the statement, each time.
+pub(super) fn tell_if_slow(op: &'static str, took: Duration) {
+    if took >= SLOW {
+        let took_s = took.as_secs_f32();
+        tracing::info!(op, took_s, "a slow call to the ledger");
+    }
 }
 
 impl PgStore {
@@ -76,6 +142,9 @@ impl PgStore {
         error: sqlx::Error,
     ) -> Result<()> {
         if repeats == REPEATS_MAX || !errors::gave_way(&error) {
+            metrics::counters()
+                .db_errors
+                .add(1, &[metrics::reason(errors::word(&error))]);
             return Err(errors::error(op, error));
         }
         tracing::debug!(op, repeats, %error, "gave way to another transaction, repeating");

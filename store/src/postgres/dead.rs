@@ -176,6 +176,8 @@ async fn replay_message(
         .bind(row::int(policy.max_attempts))
         .bind(row::millis(policy.start_deadline))
         .bind(policy.on_lost.as_str())
+        .bind(row::millis(policy.retry.first))
+        .bind(row::millis(policy.retry.cap))
         .execute(conn)
         .await?;
     Ok((done.rows_affected() == 1).then_some(Replayed::Replayed { execution_id }))

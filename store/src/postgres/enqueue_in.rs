@@ -79,14 +79,14 @@ async fn enqueue(
 }
 
 /// Looks up names in `schema` only; answers the search path as it was.
-async fn enter(conn: &mut PgConnection, schema: &str) -> sqlx::Result<String> {
+pub(super) async fn enter(conn: &mut PgConnection, schema: &str) -> sqlx::Result<String> {
     sqlx::query_scalar(sql!("executions/enter_schema"))
         .bind(schema)
         .fetch_one(conn)
         .await
 }
 
-async fn leave(conn: &mut PgConnection, before: String) -> sqlx::Result<()> {
+pub(super) async fn leave(conn: &mut PgConnection, before: String) -> sqlx::Result<()> {
     sqlx::query(sql!("executions/leave_schema"))
         .bind(before)
         .execute(conn)

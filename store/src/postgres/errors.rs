@@ -4,6 +4,12 @@ use std::time::Duration;
 
 use crate::{Error, ErrorKind};
 
+const POOLER: &str = "; a connection pooler stands between: let this program connect to the server itself, or see \
+                      docs/limits.md, `Behind a transaction pooler`";
+
+const READ_ONLY: &str =
+    "; this database is read-only (a standby?): point database_url at the primary";
+
 /// An error of `op`.
 pub(super) fn error(op: &'static str, error: sqlx::Error) -> Error {
     let kind = kind(&error);
@@ -12,7 +18,11 @@ pub(super) fn error(op: &'static str, error: sqlx::Error) -> Error {
         sqlx::Error::Database(said) => {
             let code = said.code().unwrap_or_default();
             let remedy = match &*code {
+                "25006" => READ_ONLY,
                 "3D000" => "; make it (`createdb`), or correct its name",
+                // Of these names another connection knows others: see docs/limits.md.
+                "26000" | "42P05" => POOLER,
+                _ if refused_settings(said.message()) => POOLER,
                 _ => "",
             };
             Error::new(op, kind, format!("{}{remedy} [{code}]", said.message()))
@@ -27,9 +37,51 @@ pub(super) fn gave_way(error: &sqlx::Error) -> bool {
     matches!(sqlstate(error).as_deref(), Some("40001" | "40P01"))
 }
 
+/// The server is a standby, or its database or user was made read-only.
+pub(super) fn read_only(error: &sqlx::Error) -> bool {
+    sqlstate(error).as_deref() == Some("25006")
+}
+
+/// Nobody knows what is still under way on the connection.
+pub(super) fn in_doubt(error: &sqlx::Error) -> bool {
+    matches!(
+        error,
+        sqlx::Error::Io(_) | sqlx::Error::Protocol(_) | sqlx::Error::Tls(_)
+    )
+}
+
+/// One of few words for the metric of failed calls.
+pub(super) fn word(error: &sqlx::Error) -> &'static str {
+    match error {
+        sqlx::Error::PoolTimedOut => return "pool",
+        sqlx::Error::Io(error) if error.kind() == std::io::ErrorKind::TimedOut => {
+            return "timeout";
+        }
+        _ => {}
+    }
+    match (sqlstate(error).as_deref(), kind(error)) {
+        (Some("57014" | "25P03"), _) => "timeout",
+        (Some("25006"), _) => "read_only",
+        (_, ErrorKind::Conflict) => "conflict",
+        (_, ErrorKind::Unavailable) => "unavailable",
+        _ => "other",
+    }
+}
+
 /// A lock was not free within `lock_timeout`.
 pub(super) fn lock_timeout(error: &sqlx::Error) -> bool {
     sqlstate(error).as_deref() == Some("55P03")
+}
+
+/// What shows that the way to the server leads through a pooler that cannot work.
+pub(super) fn pooler(sign: &str) -> sqlx::Error {
+    sqlx::Error::Configuration(format!("{sign}{POOLER}").into())
+}
+
+/// What PgBouncer says of a setting that it neither keeps nor is told to drop, under a code that
+/// also stands for a server that is away.
+fn refused_settings(message: &str) -> bool {
+    message.contains("unsupported startup parameter")
 }
 
 /// The server did not answer in time.
@@ -57,6 +109,7 @@ fn sqlstate(error: &sqlx::Error) -> Option<String> {
 
 fn kind(error: &sqlx::Error) -> ErrorKind {
     match error {
+        sqlx::Error::Database(said) if refused_settings(said.message()) => ErrorKind::Invalid,
         sqlx::Error::Database(_) => kind_of_sqlstate(&sqlstate(error).unwrap_or_default()),
         sqlx::Error::Configuration(_)
         | sqlx::Error::InvalidArgument(_)
@@ -77,7 +130,7 @@ fn kind_of_sqlstate(code: &str) -> ErrorKind {
     match code {
         // Serialisation failure, deadlock, lock not free in time.
         "40001" | "40P01" | "55P03" => ErrorKind::Conflict,
-        // Statement timeout, idle-in-transaction timeout, a standby that takes no writes,
+        // Statement timeout, idle-in-transaction timeout, a server that takes no writes,
         // a database that is being dropped or renamed.
         "57014" | "25P03" | "25P04" | "25006" | "55006" => ErrorKind::Unavailable,
         // Unknown table, column, function, type or schema, ambiguous or mismatched types.

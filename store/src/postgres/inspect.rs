@@ -1,6 +1,7 @@
 //! What people and clients look at.
 
 use bellwether_schemas::state::State;
+use chrono::{DateTime, Utc};
 use sqlx::Row;
 use sqlx::postgres::{PgConnection, PgRow};
 use uuid::Uuid;
@@ -9,14 +10,19 @@ use super::{PgStore, call, errors, row, sql};
 use crate::Result;
 use crate::inspect::{
     AttemptView, ClaimState, ExecutionFilter, ExecutionStory, ExecutionView, FencedView, FireView,
-    Inspect, QueueView, SessionView, ShardResult,
+    HeldFire, Inspect, NonFireView, QueueView, SessionView, ShardResult, VerdictView,
 };
 
 #[async_trait::async_trait]
 impl Inspect for PgStore {
     async fn executions(&self, filter: &ExecutionFilter) -> Result<Vec<ExecutionView>> {
         call!(self, "list executions", |conn| {
-            let rows = sqlx::query(sql!("inspect/executions"))
+            let text = if filter.escalated {
+                sql!("inspect/escalated")
+            } else {
+                sql!("inspect/executions")
+            };
+            let rows = sqlx::query(text)
                 .bind(filter.state.map(State::as_str))
                 .bind(&filter.job)
                 .bind(&filter.queue)
@@ -75,6 +81,27 @@ impl Inspect for PgStore {
                 .fetch_all(conn)
                 .await?;
             rows.iter().map(fire_view).collect()
+        })
+    }
+
+    async fn non_fires(&self, schedule_id: Uuid, since: DateTime<Utc>) -> Result<Vec<NonFireView>> {
+        call!(self, "count what did not fire", |conn| {
+            let rows = sqlx::query(sql!("inspect/non_fires"))
+                .bind(schedule_id)
+                .bind(since)
+                .fetch_all(conn)
+                .await?;
+            rows.iter().map(non_fire).collect()
+        })
+    }
+
+    async fn held_fire(&self, schedule_id: Uuid) -> Result<Option<HeldFire>> {
+        call!(self, "look for a held fire", |conn| {
+            let row = sqlx::query(sql!("inspect/held_fire"))
+                .bind(schedule_id)
+                .fetch_optional(conn)
+                .await?;
+            row.as_ref().map(held_fire).transpose()
         })
     }
 
@@ -145,6 +172,10 @@ async fn story(conn: &mut PgConnection, id: Uuid) -> sqlx::Result<Option<Executi
         .await?;
     let fenced = sqlx::query(sql!("inspect/fenced"))
         .bind(id)
+        .fetch_all(&mut *conn)
+        .await?;
+    let verdicts = sqlx::query(sql!("inspect/verdicts"))
+        .bind(id)
         .fetch_all(conn)
         .await?;
     let execution = execution_view(&row)?;
@@ -163,8 +194,18 @@ async fn story(conn: &mut PgConnection, id: Uuid) -> sqlx::Result<Option<Executi
             .iter()
             .map(fenced_view)
             .collect::<sqlx::Result<_>>()?,
+        verdicts: verdicts
+            .iter()
+            .map(verdict_view)
+            .collect::<sqlx::Result<_>>()?,
         output: row::payload(&row, "output", "output_type")?,
         retried_as: row.try_get("retried_as")?,
+        schedule: row.try_get("schedule")?,
+        held_behind: row.try_get("held_behind")?,
+        released_at: row.try_get("released_at")?,
+        replaced_at: row.try_get("replaced_at")?,
+        replaced_by: row.try_get("replaced_by")?,
+        session_ended_at: row.try_get("session_ended_at")?,
         execution,
     }))
 }
@@ -207,6 +248,12 @@ fn execution_view(row: &PgRow) -> sqlx::Result<ExecutionView> {
         traceparent: row.try_get("traceparent")?,
         retry_of: row.try_get("retry_of")?,
         cancel_lost: row.try_get("cancel_lost")?,
+        escalated_at: row.try_get("escalated_at")?,
+        held: row.try_get("held")?,
+        checkpoint_at: row.try_get("checkpoint_at")?,
+        checkpoint_size: row
+            .try_get::<Option<i32>, _>("checkpoint_size")?
+            .and_then(|size| u32::try_from(size).ok()),
     })
 }
 
@@ -231,6 +278,19 @@ fn fenced_view(row: &PgRow) -> sqlx::Result<FencedView> {
     })
 }
 
+fn verdict_view(row: &PgRow) -> sqlx::Result<VerdictView> {
+    let probe_no: Option<i32> = row.try_get("probe_no")?;
+    Ok(VerdictView {
+        generation: row.try_get("generation")?,
+        recorded_at: row.try_get("recorded_at")?,
+        said_by: row.try_get("said_by")?,
+        probe_no: probe_no.map(|_| row::count(row, "probe_no")).transpose()?,
+        verdict: row::word(row, "verdict")?,
+        note: row.try_get("note")?,
+        became: row::word(row, "became")?,
+    })
+}
+
 fn shard_result(row: &PgRow) -> sqlx::Result<ShardResult> {
     Ok(ShardResult {
         execution_id: row.try_get("id")?,
@@ -251,6 +311,27 @@ fn fire_view(row: &PgRow) -> sqlx::Result<FireView> {
         planned_at: row.try_get("planned_at")?,
         shard_total: row::count(row, "shard_total")?,
         epoch: row.try_get("epoch")?,
+        held_behind: row.try_get("held_behind")?,
+        released_at: row.try_get("released_at")?,
+        cancel_requested_at: row.try_get("cancel_requested_at")?,
+    })
+}
+
+fn non_fire(row: &PgRow) -> sqlx::Result<NonFireView> {
+    Ok(NonFireView {
+        reason: row::word(row, "reason")?,
+        instants: row::total(row, "instants")?,
+        ranges: row::total(row, "ranges")?,
+        until_at: row.try_get("until_at")?,
+    })
+}
+
+fn held_fire(row: &PgRow) -> sqlx::Result<HeldFire> {
+    Ok(HeldFire {
+        id: row.try_get("id")?,
+        scheduled_at: row.try_get("scheduled_at")?,
+        planned_at: row.try_get("planned_at")?,
+        held_behind: row.try_get("held_behind")?,
     })
 }
 
@@ -270,6 +351,9 @@ fn session_view(row: &PgRow) -> sqlx::Result<SessionView> {
         max_concurrent: row::count(row, "max_concurrent")?,
         running: u32::try_from(row::total(row, "running")?)
             .map_err(|error| errors::corrupt("running", error))?,
+        free_since: row.try_get("free_since")?,
+        leaked: row::count(row, "leaked")?,
+        draining_since: row.try_get("draining_since")?,
         state: row::word(row, "state")?,
         opened_at: row.try_get("opened_at")?,
         renewed_at: row.try_get("renewed_at")?,
@@ -285,6 +369,9 @@ fn queue_view(row: &PgRow) -> sqlx::Result<QueueView> {
         pending: row::total(row, "pending")?,
         retrying: row::total(row, "retrying")?,
         running: row::total(row, "running")?,
+        held: row::total(row, "held")?,
+        unknown: row::total(row, "unknown")?,
+        escalated: row::total(row, "escalated")?,
         outbox: row::total(row, "outbox")?,
         workers: row::total(row, "workers")?,
         without_handler: row::total(row, "without_handler")?,

@@ -40,30 +40,40 @@ impl Leadership for PgStore {
         })
     }
 
-    async fn renew_term(&self, term: &Term, lease: Duration) -> Result<Renewed> {
-        call!(self, "renew a term", |conn| {
-            let done = sqlx::query(sql!("leadership/renew_term"))
-                .bind(term.partition)
-                .bind(term.epoch)
-                .bind(term.term_id)
-                .bind(term.map_version)
+    async fn renew_terms(&self, terms: &[Term], lease: Duration) -> Result<Vec<Renewed>> {
+        let partitions: Vec<_> = terms.iter().map(|term| term.partition).collect();
+        let epochs: Vec<_> = terms.iter().map(|term| term.epoch).collect();
+        let term_ids: Vec<_> = terms.iter().map(|term| term.term_id).collect();
+        let map_versions: Vec<_> = terms.iter().map(|term| term.map_version).collect();
+        call!(self, "renew terms", |conn| {
+            let renewed: Vec<i64> = sqlx::query_scalar(sql!("leadership/renew_terms"))
+                .bind(&partitions)
+                .bind(&epochs)
+                .bind(&term_ids)
+                .bind(&map_versions)
                 .bind(row::micros(lease))
-                .execute(conn)
+                .fetch_all(conn)
                 .await?;
-            Ok(if done.rows_affected() == 1 {
-                Renewed::Renewed
-            } else {
-                Renewed::Lost
-            })
+            let answer = |position: i64| {
+                if renewed.contains(&position) {
+                    Renewed::Renewed
+                } else {
+                    Renewed::Lost
+                }
+            };
+            Ok((1..).take(terms.len()).map(answer).collect())
         })
     }
 
-    async fn resign_term(&self, term: &Term) -> Result<()> {
-        call!(self, "resign a term", |conn| {
-            sqlx::query(sql!("leadership/resign_term"))
-                .bind(term.partition)
-                .bind(term.epoch)
-                .bind(term.term_id)
+    async fn resign_terms(&self, terms: &[Term]) -> Result<()> {
+        let partitions: Vec<_> = terms.iter().map(|term| term.partition).collect();
+        let epochs: Vec<_> = terms.iter().map(|term| term.epoch).collect();
+        let term_ids: Vec<_> = terms.iter().map(|term| term.term_id).collect();
+        call!(self, "resign terms", |conn| {
+            sqlx::query(sql!("leadership/resign_terms"))
+                .bind(&partitions)
+                .bind(&epochs)
+                .bind(&term_ids)
                 .execute(conn)
                 .await
                 .map(drop)

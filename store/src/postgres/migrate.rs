@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use sqlx::postgres::{PgConnectOptions, PgConnection};
-use sqlx::{ConnectOptions, Connection};
+use sqlx::{ConnectOptions, Connection, Row};
 use tokio::time::timeout;
 
 use super::{ACQUIRE, GRACE, check, connect_options, errors, finish, sql};
@@ -21,6 +21,7 @@ const MIGRATION_MAX: Duration = Duration::from_mins(10);
 pub async fn migrate(options: &Options, steps: &[Migration]) -> Result<Migrated> {
     let mut conn = connect(OP, connect_options(options)?).await?;
     let work = async {
+        check_connection(&mut conn, &options.schema).await?;
         let mut tx = conn.begin().await?;
         let done = apply(&mut tx, &options.schema, steps).await;
         finish(tx, done).await
@@ -38,10 +39,13 @@ pub async fn validate(options: &Options, steps: &[Migration]) -> Result<Validate
     const OP: &str = "read the schema's version";
     let mut conn = connect(OP, connect_options(options)?).await?;
     let limit = options.statement_timeout.saturating_add(GRACE);
-    let found = timeout(limit, found_version(&mut conn))
-        .await
-        .unwrap_or_else(|_| Err(errors::no_answer(limit)))
-        .map_err(|error| errors::error(OP, error))?;
+    let found = timeout(limit, async {
+        check_connection(&mut conn, &options.schema).await?;
+        found_version(&mut conn).await
+    })
+    .await
+    .unwrap_or_else(|_| Err(errors::no_answer(limit)))
+    .map_err(|error| errors::error(OP, error))?;
     close(conn).await;
     Ok(Validated::of(found, steps))
 }
@@ -129,6 +133,25 @@ async fn lock(conn: &mut PgConnection, schema: &str) -> sqlx::Result<()> {
         .execute(conn)
         .await
         .map(drop)
+}
+
+/// Refuses a new connection behind a pooler that drops its settings (it would look for the tables
+/// in another place) or mixes up the statements of its clients. Not prepared itself.
+pub(super) async fn check_connection(conn: &mut PgConnection, schema: &str) -> sqlx::Result<()> {
+    let row = sqlx::raw_sql(sql!("migrate/connection"))
+        .fetch_one(conn)
+        .await?;
+    if row.try_get::<String, _>("search_path")? != schema {
+        return Err(errors::pooler(&format!(
+            "the search path is not {schema:?}, as was asked for"
+        )));
+    }
+    if row.try_get("lent")? {
+        return Err(errors::pooler(
+            "a new connection knows statements that others have prepared",
+        ));
+    }
+    Ok(())
 }
 
 /// The version of the schema in the search path; 0 = there is none.

@@ -12,15 +12,20 @@
 mod audit;
 mod call;
 use crate::check;
+mod checkpoints;
 mod dead;
 mod enqueue_in;
 mod errors;
 mod executions;
+mod idempotency;
 mod inspect;
 mod leadership;
 mod migrate;
 mod outbox;
+mod partitions;
 mod planning;
+mod probes;
+mod pulse;
 mod row;
 mod schedules;
 mod sessions;
@@ -28,17 +33,20 @@ mod streams;
 mod sweeps;
 
 use std::str::FromStr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use sqlx::postgres::{PgConnectOptions, PgConnection, PgPool, PgPoolOptions};
-use sqlx::{Connection, Row};
+use sqlx::{ConnectOptions, Row};
 use tokio::time::timeout;
 use uuid::Uuid;
 
 use crate::connect::Options;
+use crate::sweeps::Lap;
 use crate::{Backend, Error, ErrorKind, Ledger, Result, Store};
 
 pub use enqueue_in::{commit_in, enqueue_in};
+pub use idempotency::mark_completed_in;
 pub(crate) use migrate::script;
 pub use migrate::{migrate, validate};
 
@@ -47,6 +55,10 @@ const ACQUIRE: Duration = Duration::from_secs(5);
 
 /// A connection that was used this long ago is taken without a question.
 const TRUSTED: Duration = Duration::from_secs(1);
+
+/// An idle connection that nobody took for so long is closed: many processes that idle leave room
+/// for those that work.
+const IDLE_MAX: Duration = Duration::from_secs(30);
 
 /// Longest wait for the answer whether an idle connection is still there.
 const PING: Duration = Duration::from_secs(1);
@@ -75,6 +87,7 @@ pub struct PgStore {
     /// Of the `ledger` row, which never changes; every dispatch carries it.
     ledger_id: Uuid,
     call_timeout: Duration,
+    held: Arc<Lap>,
 }
 
 impl PgStore {
@@ -84,6 +97,7 @@ impl PgStore {
         let pool = PgPoolOptions::new()
             .max_connections(options.connections_max.max(1))
             .acquire_timeout(ACQUIRE)
+            .idle_timeout(IDLE_MAX)
             .test_before_acquire(false)
             .before_acquire(|conn, used| Box::pin(still_there(conn, used.idle_for)))
             .connect_with(connect_options(options)?)
@@ -93,7 +107,11 @@ impl PgStore {
             pool,
             ledger_id: Uuid::nil(),
             call_timeout: options.statement_timeout.saturating_add(GRACE),
+            held: Arc::default(),
         };
+        call!(store, OP, |conn| {
+            migrate::check_connection(conn, &options.schema).await
+        })?;
         let found = call!(store, "read the schema's version", |conn| {
             migrate::found_version(conn).await
         })?;
@@ -104,16 +122,19 @@ impl PgStore {
     }
 }
 
-/// Asks a connection that was idle for a while whether it is still there; an error closes it
-/// and takes the next one. The pool's own question has no time-out.
+/// Asks a connection that was idle for a while whether it is still there and takes writes; an
+/// error or a no closes it and takes the next one. The pool's own question has no time-out, and does
+/// not see that a member of a cluster has become a standby.
 async fn still_there(conn: &mut PgConnection, idle_for: Duration) -> sqlx::Result<bool> {
     if idle_for < TRUSTED {
         return Ok(true);
     }
-    let answer = timeout(PING, conn.ping()).await;
+    // Not prepared: nothing may be before the check of a new connection.
+    let writable = sqlx::raw_sql(sql!("writable")).fetch_one(conn);
+    let answer = timeout(PING, writable).await;
     answer
-        .unwrap_or_else(|_| Err(errors::no_answer(PING)))
-        .map(|()| true)
+        .unwrap_or_else(|_| Err(errors::no_answer(PING)))?
+        .try_get(0)
 }
 
 fn connect_options(options: &Options) -> Result<PgConnectOptions> {
@@ -121,6 +142,8 @@ fn connect_options(options: &Options) -> Result<PgConnectOptions> {
     check::schema(&options.schema)?;
     let parsed = PgConnectOptions::from_str(&options.url)
         .map_err(|error| errors::error("read the database URL", error))?;
+    // Not the whole text of a statement in every log: `call` tells of slow ones by their names.
+    let parsed = parsed.disable_statement_logging();
     Ok(parsed.application_name(&options.application_name).options([
         ("search_path", format!("\"{}\"", options.schema)),
         ("timezone", "UTC".to_owned()),
@@ -167,6 +190,9 @@ impl Store for PgStore {
     }
 
     async fn close(&self) {
-        self.pool.close().await;
+        // Calls in flight finish first, if their server answers.
+        if timeout(self.call_timeout, self.pool.close()).await.is_err() {
+            tracing::warn!("the connections to the ledger were not closed in time");
+        }
     }
 }

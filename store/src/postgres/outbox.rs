@@ -11,7 +11,7 @@ use uuid::Uuid;
 
 use super::{PgStore, call, row, sql};
 use crate::Result;
-use crate::outbox::{Backlog, Lane, Outbox, OutboxRow};
+use crate::outbox::{self, Backlog, Lane, Outbox, OutboxRow, Overdue, Redispatched, Wait};
 
 #[async_trait::async_trait]
 impl Outbox for PgStore {
@@ -96,6 +96,69 @@ impl Outbox for PgStore {
             Ok(done.rows_affected())
         })
     }
+
+    async fn overdue_dispatches(
+        &self,
+        stream: &str,
+        wait: Wait,
+        limit: u32,
+    ) -> Result<Vec<Overdue>> {
+        call!(self, "look for overdue dispatches", |conn| {
+            let rows = sqlx::query(sql!("outbox/overdue"))
+                .bind(stream)
+                .bind(row::micros(wait.first))
+                .bind(row::micros(wait.cap))
+                .bind(i64::from(limit))
+                .fetch_all(conn)
+                .await?;
+            rows.iter().map(overdue).collect()
+        })
+    }
+
+    async fn redispatch_overdue(
+        &self,
+        lost: &[Overdue],
+        unclaimed_max: u32,
+    ) -> Result<Redispatched> {
+        let ids: Vec<Uuid> = lost.iter().map(|one| one.execution_id).collect();
+        let numbers: Vec<i32> = lost.iter().map(|one| row::int(one.dispatch_no)).collect();
+        let detail = outbox::unclaimed(unclaimed_max);
+        call!(self, "dispatch again what was lost", |conn| {
+            let row = sqlx::query(sql!("outbox/redispatch_overdue"))
+                .bind(&ids)
+                .bind(&numbers)
+                .bind(row::int(unclaimed_max))
+                .bind(&detail)
+                .fetch_one(conn)
+                .await?;
+            Ok(Redispatched {
+                again: row::total(&row, "redispatched")?,
+                ended: row::total(&row, "ended")?,
+            })
+        })
+    }
+
+    async fn idle_queues(&self, for_at_least: Duration) -> Result<Vec<String>> {
+        call!(self, "look for idle queues", |conn| {
+            sqlx::query_scalar(sql!("outbox/idle_queues"))
+                .bind(row::micros(for_at_least))
+                .fetch_all(conn)
+                .await
+        })
+    }
+}
+
+fn overdue(row: &PgRow) -> sqlx::Result<Overdue> {
+    Ok(Overdue {
+        execution_id: row.try_get("id")?,
+        lane: Lane {
+            queue: row.try_get("queue")?,
+            priority: row::word(row, "priority")?,
+        },
+        dispatch_no: row::count(row, "dispatch_no")?,
+        dispatched_at: row::instant(row, "dispatched_at")?,
+        lost_dispatches: row::count(row, "lost_dispatches")?,
+    })
 }
 
 /// None: the one row that says that nothing was leased.
@@ -111,6 +174,8 @@ fn outbox_row(row: &PgRow, ledger_id: Uuid) -> sqlx::Result<Option<OutboxRow>> {
             queue: row.try_get("queue")?,
             priority: row::word(row, "priority")?,
         },
+        dispatched_at: row::instant(row, "dispatched_at")?,
+        waited: row::computed_us(row, "waited_us")?,
         dispatch: Dispatch {
             v: WIRE_VERSION,
             kind: KIND_DISPATCH.to_owned(),

@@ -1,12 +1,14 @@
 //! Planning: one fenced statement a batch.
 
+use bellwether_schemas::state::{NonFireReason, UnknownWord};
 use bellwether_schemas::{ids, limits, text};
 use chrono::{DateTime, Utc};
 use sqlx::Row;
+use sqlx::postgres::PgRow;
 use uuid::Uuid;
 
 use super::schedules::schedule;
-use super::{PgStore, call, row, sql};
+use super::{PgStore, call, check, errors, row, sql};
 use crate::leadership::Term;
 use crate::planning::{Due, PlanStep, Planned, Planning};
 use crate::schedules::unreadable;
@@ -14,10 +16,11 @@ use crate::{Error, ErrorKind, Result};
 
 #[async_trait::async_trait]
 impl Planning for PgStore {
-    async fn due_schedules(&self, limit: u32) -> Result<Due> {
+    async fn due_schedules(&self, partitions: &[i32], limit: u32) -> Result<Due> {
         let (due, set_aside) = call!(self, "read the due schedules", |conn| {
             // One more than asked for tells whether anything due is left.
             let rows = sqlx::query(sql!("planning/due"))
+                .bind(partitions)
                 .bind(i64::from(limit) + 1)
                 .fetch_all(conn)
                 .await?;
@@ -56,6 +59,7 @@ impl Planning for PgStore {
     }
 
     async fn plan(&self, term: &Term, steps: &[PlanStep]) -> Result<Planned> {
+        check::steps(steps)?;
         let batch = Batch::of(steps);
         if batch.execution_ids.len() > limits::PLAN_EXECUTIONS_MAX {
             return Err(Error::new(
@@ -83,6 +87,7 @@ impl Planning for PgStore {
                 .bind(&batch.missed_froms)
                 .bind(&batch.missed_untils)
                 .bind(&batch.missed_counts)
+                .bind(&batch.overlaps)
                 .bind(&batch.fire_steps)
                 .bind(&batch.fire_ids)
                 .bind(&batch.scheduled_ats)
@@ -101,9 +106,26 @@ impl Planning for PgStore {
                 fires: row::total(&row, "fires")?,
                 fires_existing: row::total(&row, "fires_existing")?,
                 executions: row::total(&row, "executions")?,
+                held: row::total(&row, "held")?,
+                overlapped: overlapped(&row)?,
             })
         })
     }
+}
+
+/// The schedules of which an instant was passed, with the reasons in their order.
+fn overlapped(row: &PgRow) -> sqlx::Result<Vec<(Uuid, NonFireReason)>> {
+    let schedules: Vec<Uuid> = row.try_get("passed")?;
+    let reasons: Vec<String> = row.try_get("passed_why")?;
+    let reason = |word: String| {
+        word.parse()
+            .map_err(|unknown: UnknownWord| errors::corrupt("passed_why", unknown))
+    };
+    schedules
+        .into_iter()
+        .zip(reasons)
+        .map(|(schedule, word)| Ok((schedule, reason(word)?)))
+        .collect()
 }
 
 /// Due schedules whose rows cannot be read, and why.
@@ -153,6 +175,7 @@ struct Batch<'a> {
     missed_froms: Vec<Option<DateTime<Utc>>>,
     missed_untils: Vec<Option<DateTime<Utc>>>,
     missed_counts: Vec<Option<i64>>,
+    overlaps: Vec<&'static str>,
     fire_steps: Vec<i64>,
     fire_ids: Vec<Uuid>,
     scheduled_ats: Vec<DateTime<Utc>>,
@@ -204,5 +227,6 @@ impl<'a> Batch<'a> {
         self.missed_untils.push(missed.map(|missed| missed.until));
         self.missed_counts
             .push(missed.map(|missed| i64::try_from(missed.count).unwrap_or(i64::MAX)));
+        self.overlaps.push(step.overlap.as_str());
     }
 }

@@ -12,6 +12,7 @@ use sqlx::{Decode, Postgres, Row, Type};
 
 use super::errors::corrupt;
 use crate::Payload;
+use crate::schedules::RetryPolicy;
 
 /// An instant, decoded with bounds: the driver's own decoding panics at `infinity`, and at what
 /// lies beyond the calendar of this program.
@@ -78,6 +79,14 @@ pub(super) fn total(row: &PgRow, column: &str) -> sqlx::Result<u64> {
 /// A stored duration (`bigint`, milliseconds).
 pub(super) fn stored_ms(row: &PgRow, column: &str) -> sqlx::Result<Duration> {
     total(row, column).map(Duration::from_millis)
+}
+
+/// The columns `retry_first_ms` and `retry_cap_ms`.
+pub(super) fn retry_policy(row: &PgRow) -> sqlx::Result<RetryPolicy> {
+    Ok(RetryPolicy {
+        first: stored_ms(row, "retry_first_ms")?,
+        cap: stored_ms(row, "retry_cap_ms")?,
+    })
 }
 
 /// A computed duration (`bigint`, microseconds); what lies behind us counts as zero.

@@ -1,6 +1,7 @@
 //! Schedules: registration, changes and the definitions that they follow.
 
 use bellwether_schemas::ids;
+use bellwether_time::MisfirePolicy;
 use chrono::{DateTime, SubsecRound, Utc};
 use sqlx::Row;
 use sqlx::postgres::{PgConnection, PgRow};
@@ -9,7 +10,7 @@ use uuid::Uuid;
 use super::{PgStore, call, check, errors, row, sql};
 use crate::definition::{self, Definition};
 use crate::schedules::{
-    Author, Changed, FoundSchedule, KnownDefinition, NewSchedule, Origin, Policy, RECORDED,
+    self, Author, Changed, FoundSchedule, KnownDefinition, NewSchedule, Origin, Policy, RECORDED,
     Registered, Removed, Schedule, ScheduleChange, Schedules, TIMING, Timing, TimingColumns,
     unreadable,
 };
@@ -128,6 +129,7 @@ async fn insert(
     code_hash: Option<&str>,
 ) -> sqlx::Result<Option<Uuid>> {
     let stored = StoredTiming::of(&new.timing);
+    let catch_up = schedules::catch_up(new.misfire);
     sqlx::query_scalar(sql!("schedules/register"))
         .bind(id)
         .bind(&new.name)
@@ -152,6 +154,12 @@ async fn insert(
         .bind(partition_number(id))
         .bind(&new.description)
         .bind(code_hash)
+        .bind(new.misfire.as_str())
+        .bind(catch_up.map(|(max, _)| row::int(max)))
+        .bind(catch_up.map(|(_, window)| row::millis(window)))
+        .bind(new.overlap.as_str())
+        .bind(row::millis(new.policy.retry.first))
+        .bind(row::millis(new.policy.retry.cap))
         .fetch_optional(conn)
         .await
 }
@@ -160,6 +168,7 @@ async fn insert(
 async fn write(conn: &mut PgConnection, change: &ScheduleChange) -> sqlx::Result<Option<i64>> {
     let new = &change.definition;
     let stored = StoredTiming::of(&new.timing);
+    let catch_up = schedules::catch_up(new.misfire);
     let passed = change
         .settled
         .as_ref()
@@ -195,6 +204,12 @@ async fn write(conn: &mut PgConnection, change: &ScheduleChange) -> sqlx::Result
         .bind(passed.map(|(_, range)| range.until))
         .bind(passed.map(|(_, range)| i64::try_from(range.count).unwrap_or(i64::MAX)))
         .bind(change.timing_changed)
+        .bind(new.misfire.as_str())
+        .bind(catch_up.map(|(max, _)| row::int(max)))
+        .bind(catch_up.map(|(_, window)| row::millis(window)))
+        .bind(new.overlap.as_str())
+        .bind(row::millis(new.policy.retry.first))
+        .bind(row::millis(new.policy.retry.cap))
         .fetch_optional(conn)
         .await
 }
@@ -273,8 +288,11 @@ pub(super) fn schedule(row: &PgRow) -> sqlx::Result<Schedule> {
             max_attempts: row::count(row, "max_attempts")?,
             start_deadline: row::stored_ms(row, "start_deadline_ms")?,
             on_lost: row::word(row, "on_lost")?,
+            retry: row::retry_policy(row)?,
         },
         grace: row::stored_ms(row, "grace_ms")?,
+        misfire: misfire(row)?,
+        overlap: row::word(row, "overlap")?,
         origin: match row.try_get("origin")? {
             "code" => Origin::Code,
             "api" => Origin::Api,
@@ -284,12 +302,28 @@ pub(super) fn schedule(row: &PgRow) -> sqlx::Result<Schedule> {
         edited_at: row::instant_opt(row, "edited_at")?,
         enabled: row.try_get("enabled")?,
         version: row.try_get("version")?,
+        partition: row.try_get("partition")?,
         cursor: row::instant(row, "cursor")?,
         next_at: row::instant_opt(row, "next_at")?,
         ended: row.try_get("ended")?,
         fault: row.try_get("fault")?,
         history_from: row::instant(row, "history_from")?,
         created_at: row::instant(row, "created_at")?,
+    })
+}
+
+fn misfire(row: &PgRow) -> sqlx::Result<MisfirePolicy> {
+    Ok(match row.try_get("misfire")? {
+        "fire_once" => MisfirePolicy::FireOnce,
+        "skip" => MisfirePolicy::Skip,
+        "catch_up" => MisfirePolicy::CatchUp {
+            max: row::count(row, "catch_up_max")?,
+            window: row::stored_ms(row, "catch_up_window_ms")?,
+        },
+        other => {
+            let why = format!("{other:?} is no misfire policy");
+            return Err(errors::corrupt("misfire", why));
+        }
     })
 }
 

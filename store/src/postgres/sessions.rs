@@ -6,10 +6,13 @@ use bellwether_schemas::state::SessionState;
 use bellwether_schemas::{limits, text};
 use serde::Serialize;
 use sqlx::Row;
+use sqlx::postgres::PgRow;
 use uuid::Uuid;
 
 use super::{PgStore, call, check, row, sql};
-use crate::sessions::{NewSession, RunningRow, SessionClosed, SessionRenewed, Sessions};
+use crate::sessions::{
+    CancelHint, NewSession, RunningRow, SessionClosed, SessionRenewed, SessionReport, Sessions,
+};
 use crate::{Error, ErrorKind, Result};
 
 #[async_trait::async_trait]
@@ -56,11 +59,19 @@ impl Sessions for PgStore {
         .map(drop)
     }
 
-    async fn renew_session(&self, id: Uuid, lease: Duration) -> Result<SessionRenewed> {
+    async fn renew_session(
+        &self,
+        id: Uuid,
+        lease: Duration,
+        report: SessionReport,
+    ) -> Result<SessionRenewed> {
         call!(self, "renew a session", |conn| {
             let done = sqlx::query(sql!("sessions/renew"))
                 .bind(id)
                 .bind(row::micros(lease))
+                .bind(report.free_for.map(row::micros))
+                .bind(row::int(report.leaked))
+                .bind(report.draining)
                 .execute(conn)
                 .await?;
             let live = done.rows_affected() == 1;
@@ -88,12 +99,19 @@ impl Sessions for PgStore {
         })
     }
 
-    async fn cancel_hints(&self, id: Uuid) -> Result<Vec<Uuid>> {
+    async fn cancel_hints(&self, id: Uuid) -> Result<Vec<CancelHint>> {
         call!(self, "look for requests to cancel", |conn| {
-            sqlx::query_scalar(sql!("sessions/cancel_hints"))
+            let rows = sqlx::query(sql!("sessions/cancel_hints"))
                 .bind(id)
                 .fetch_all(conn)
-                .await
+                .await?;
+            let hint = |row: &PgRow| {
+                Ok(CancelHint {
+                    claim_id: row.try_get("claim_id")?,
+                    ago: row::computed_us(row, "ago_us")?,
+                })
+            };
+            rows.iter().map(hint).collect()
         })
     }
 

@@ -4,10 +4,11 @@ use std::time::Duration;
 
 use bellwether_schemas::{limits, text};
 use sqlx::Row;
+use sqlx::postgres::PgRow;
 
 use super::{PgStore, call, row, sql};
 use crate::Result;
-use crate::sweeps::{LostSession, REPORTS_KEPT, Recovered, Sweeps};
+use crate::sweeps::{Ended, FiresSwept, LostSession, REPORTS_KEPT, Recovered, Sweeps, held_max};
 
 #[async_trait::async_trait]
 impl Sweeps for PgStore {
@@ -39,7 +40,9 @@ impl Sweeps for PgStore {
                 .map(|row| {
                     Ok(Recovered {
                         execution_id: row.try_get("id")?,
+                        job: row.try_get("job")?,
                         state: row::word(row, "state")?,
+                        reason: row::word(row, "reason")?,
                     })
                 })
                 .collect()
@@ -56,13 +59,43 @@ impl Sweeps for PgStore {
         })
     }
 
-    async fn expire_starts(&self, limit: u32) -> Result<u64> {
-        call!(self, "end executions past their start deadline", |conn| {
-            let done = sqlx::query(sql!("sweeps/expire_starts"))
+    async fn release_held(&self, limit: u32) -> Result<FiresSwept> {
+        call!(self, "release held fires", |conn| {
+            let row = sqlx::query(sql!("sweeps/release_held"))
                 .bind(i64::from(limit))
-                .execute(conn)
+                .bind(self.held.after())
+                .bind(held_max(limit))
+                .fetch_one(conn)
                 .await?;
-            Ok(done.rows_affected())
+            self.held.looked_up_to(row.try_get("last")?);
+            fires_swept(&row)
+        })
+    }
+
+    async fn apply_fire_cancels(&self, limit: u32) -> Result<FiresSwept> {
+        call!(self, "cancel replaced fires", |conn| {
+            let row = sqlx::query(sql!("sweeps/apply_fire_cancels"))
+                .bind(i64::from(limit))
+                .fetch_one(conn)
+                .await?;
+            fires_swept(&row)
+        })
+    }
+
+    async fn expire_starts(&self, limit: u32) -> Result<Vec<Ended>> {
+        call!(self, "end executions past their start deadline", |conn| {
+            let rows = sqlx::query(sql!("sweeps/expire_starts"))
+                .bind(i64::from(limit))
+                .fetch_all(conn)
+                .await?;
+            let ended = rows.iter().map(|row| {
+                Ok(Ended {
+                    job: row.try_get("job")?,
+                    state: row::word(row, "state")?,
+                    reason: row::word_opt(row, "reason")?,
+                })
+            });
+            ended.collect()
         })
     }
 
@@ -115,4 +148,12 @@ impl Sweeps for PgStore {
         })
         .map(drop)
     }
+}
+
+fn fires_swept(row: &PgRow) -> sqlx::Result<FiresSwept> {
+    Ok(FiresSwept {
+        fires: row::total(row, "fires")?,
+        executions: row::total(row, "executions")?,
+        ended: row::total(row, "ended")?,
+    })
 }

@@ -9,11 +9,30 @@ use super::errors::Fault;
 use super::row::Columns;
 use crate::executions::CancelRequested;
 
-/// Requests that one execution stops.
+/// Requests that one execution stops, as an operator: what is unknown is given up.
 pub(super) async fn request(
     conn: &mut SqliteConnection,
     now: Millis,
     id: Uuid,
+) -> Result<CancelRequested, Fault> {
+    of(conn, now, id, |state| state != State::Running).await
+}
+
+/// Requests that one execution of a replaced fire stops: what is unknown may still be under way, and is
+/// asked for on.
+pub(super) async fn of_replaced(
+    conn: &mut SqliteConnection,
+    now: Millis,
+    id: Uuid,
+) -> Result<CancelRequested, Fault> {
+    of(conn, now, id, State::is_waiting).await
+}
+
+async fn of(
+    conn: &mut SqliteConnection,
+    now: Millis,
+    id: Uuid,
+    ends: impl Fn(State) -> bool,
 ) -> Result<CancelRequested, Fault> {
     let row = sqlx::query(sql!("cancel/facts"))
         .bind(id)
@@ -26,7 +45,7 @@ pub(super) async fn request(
     if state.is_terminal() {
         return Ok(CancelRequested::Ended(state));
     }
-    let ends = state != State::Running;
+    let ends = ends(state);
     sqlx::query(sql!("cancel/request"))
         .bind(id)
         .bind(now)

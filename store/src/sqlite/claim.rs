@@ -1,5 +1,7 @@
 //! Claims: the RUNNING witness is written before any user code runs.
 
+use std::time::Duration;
+
 use bellwether_schemas::state::State;
 use sqlx::SqliteConnection;
 use sqlx::sqlite::SqliteRow;
@@ -7,9 +9,11 @@ use uuid::Uuid;
 
 use super::clock::Millis;
 use super::errors::Fault;
-use super::row::Columns;
+use super::probes;
+use super::row::{Columns, millis};
 use crate::Payload;
-use crate::executions::{ClaimAnswer, ClaimAsk, Claimed, Deferral, Refusal};
+use crate::executions::{ClaimAnswer, ClaimAsk, Claimed, Deferral, PolicyPinned, Refusal};
+use crate::schedules::Policy;
 
 /// Whether the session may claim.
 pub(super) async fn is_live(conn: &mut SqliteConnection, session: Uuid) -> Result<bool, Fault> {
@@ -41,6 +45,11 @@ pub(super) async fn claim(
     match judge(&Facts::read(&row)?, ask, now) {
         Verdict::Take => take(conn, now, session, id, ask.claim_id).await,
         Verdict::Again => Ok(ClaimAnswer::Claimed(Box::new(claimed(conn, id).await?))),
+        Verdict::Refuse(Refusal::Held)
+            if probes::is_due(conn, now, id, ask.dispatch_no, ask.claim_id).await? =>
+        {
+            Ok(ClaimAnswer::ProbeDue)
+        }
         Verdict::Refuse(refusal) => Ok(ClaimAnswer::Refused(refusal)),
     }
 }
@@ -53,6 +62,7 @@ struct Facts {
     start_deadline_at: Millis,
     attempts_left: bool,
     available_at: Millis,
+    held: bool,
     /// The dispatch it waits for; a waiting row that is not dispatched waits for none.
     dispatch_no: Option<u32>,
 }
@@ -68,6 +78,7 @@ impl Facts {
             start_deadline_at: row.value("start_deadline_at")?,
             attempts_left: row.value::<i64>("attempt")? < row.value::<i64>("max_attempts")?,
             available_at: row.value("available_at")?,
+            held: row.value("held")?,
             dispatch_no: match row.value::<Option<Millis>>("dispatched_at")? {
                 Some(_) => Some(row.number("dispatch_no")?),
                 None => None,
@@ -97,7 +108,7 @@ fn judge(row: &Facts, ask: &ClaimAsk, now: Millis) -> Verdict {
         Refusal::PastStartDeadline
     } else if !row.attempts_left {
         Refusal::BudgetUsedUp
-    } else if row.available_at > now && row.dispatch_no != Some(ask.dispatch_no) {
+    } else if row.held || row.available_at > now && row.dispatch_no != Some(ask.dispatch_no) {
         Refusal::NotDue
     } else {
         return Verdict::Take;
@@ -170,12 +181,47 @@ async fn claimed(conn: &mut SqliteConnection, id: Uuid) -> Result<Claimed, Fault
         schedule_version: row.value("schedule_version")?,
         scheduled_at: row.instant("scheduled_at")?,
         deadline_at: row.instant("deadline_at")?,
+        waited: row
+            .value::<Option<i64>>("waited_ms")?
+            .map(|ms| Duration::from_millis(u64::try_from(ms).unwrap_or(0))),
         timeout: row.duration("timeout_ms")?,
+        retry: row.retry_policy()?,
+        policy_known: row.value("policy_known")?,
         payload: Payload {
             bytes: row.value("payload")?,
             content_type: row.value("content_type")?,
         },
+        checkpoint: row.value("checkpoint")?,
         trace: row.trace()?,
+    })
+}
+
+/// Pins the policy of its job on what runs under the fence: execution, claim, generation.
+pub(super) async fn pin_policy(
+    conn: &mut SqliteConnection,
+    now: Millis,
+    (execution_id, claim_id, generation): (Uuid, Uuid, i64),
+    policy: &Policy,
+) -> Result<PolicyPinned, Fault> {
+    let row = sqlx::query(sql!("claim/pin_policy"))
+        .bind(execution_id)
+        .bind(claim_id)
+        .bind(generation)
+        .bind(millis(policy.timeout))
+        .bind(policy.max_attempts)
+        .bind(millis(policy.start_deadline))
+        .bind(policy.on_lost.as_str())
+        .bind(millis(policy.retry.first))
+        .bind(millis(policy.retry.cap))
+        .bind(now)
+        .fetch_optional(conn)
+        .await?;
+    row.map_or(Ok(PolicyPinned::Fenced), |row| {
+        Ok(PolicyPinned::Pinned {
+            deadline_at: row.instant("deadline_at")?,
+            timeout: row.duration("timeout_ms")?,
+            max_attempts: row.number("max_attempts")?,
+        })
     })
 }
 

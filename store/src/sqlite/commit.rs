@@ -17,6 +17,9 @@ use crate::Payload;
 use crate::executions::{Commit, Committed, Outcome};
 use crate::inspect::ClaimState;
 
+/// The refusal that a claim without a free slot leaves.
+const EXECUTOR_OVERLOADED: &str = "executor_overloaded";
+
 /// What decides a commit.
 struct Facts {
     state: State,
@@ -194,7 +197,9 @@ fn decide(row: &Facts, outcome: &Outcome) -> Change {
         Outcome::Cancel(_) => end(State::Cancelled, Some(Reason::Cancelled)),
         Outcome::Fail(_) => end(State::Failed, Some(Reason::Rejected)),
         Outcome::Snooze(delay) => wait(Reason::Snooze, row.attempt - 1, *delay),
-        Outcome::Release => wait(Reason::Release, row.attempt - 1, Duration::ZERO),
+        Outcome::Release | Outcome::Overloaded => {
+            wait(Reason::Release, row.attempt - 1, Duration::ZERO)
+        }
         Outcome::Retry {
             reason,
             stopped: false,
@@ -218,7 +223,7 @@ fn error_of(outcome: &Outcome) -> Option<String> {
         Outcome::Cancel(error) | Outcome::Fail(error) | Outcome::Retry { error, .. } => {
             Some(text::clean(error, ERROR_TEXT_MAX).into_owned())
         }
-        Outcome::Complete(_) | Outcome::Snooze(_) | Outcome::Release => None,
+        Outcome::Complete(_) | Outcome::Snooze(_) | Outcome::Release | Outcome::Overloaded => None,
     }
 }
 
@@ -250,6 +255,7 @@ async fn apply(
         .bind(commit.started_ago.map(|ago| now - millis(ago)))
         .bind(now)
         .bind(commit.generation)
+        .bind((commit.outcome == Outcome::Overloaded).then_some(EXECUTOR_OVERLOADED))
         .execute(&mut *conn)
         .await?;
     if change.delay.is_some_and(|delay| delay.is_zero()) {

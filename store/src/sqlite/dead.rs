@@ -144,6 +144,20 @@ async fn bury(
     };
     let execution_id: Uuid = row.value("execution_id")?;
     let dispatch_no: u32 = row.number("dispatch_no")?;
+    let reason = DeadReason::Undeliverable;
+    end_dispatch(conn, now, execution_id, dispatch_no, reason, detail).await?;
+    Ok(true)
+}
+
+/// Ends the execution that waits for this dispatch, if it still does, with a dead letter.
+pub(super) async fn end_dispatch(
+    conn: &mut SqliteConnection,
+    now: Millis,
+    execution_id: Uuid,
+    dispatch_no: u32,
+    reason: DeadReason,
+    detail: &str,
+) -> Result<(), Fault> {
     let ended = sqlx::query(sql!("dead/bury"))
         .bind(execution_id)
         .bind(dispatch_no)
@@ -156,7 +170,7 @@ async fn bury(
             job: ended.value("job")?,
             queue: ended.value("queue")?,
             key: format!("~{execution_id}.{dispatch_no}"),
-            reason: DeadReason::Undeliverable,
+            reason,
             detail: detail.to_owned(),
             payload: Payload {
                 bytes: Vec::new(),
@@ -165,7 +179,7 @@ async fn bury(
         };
         record(conn, now, &letter, Some(execution_id)).await?;
     }
-    Ok(true)
+    Ok(())
 }
 
 async fn replay(
@@ -226,6 +240,8 @@ async fn replay_message(
         key: None,
         payload,
         policy: &Policy::default(),
+        policy_known: false,
+        own_timeout: false,
         trace: None,
         scheduled_at: now,
         available_at: now,

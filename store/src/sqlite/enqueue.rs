@@ -30,6 +30,10 @@ pub(super) struct OneShot<'a> {
     pub(super) trace: Option<&'a TraceContext>,
     /// The due instant.
     pub(super) scheduled_at: Millis,
+    /// Whether `policy` is that of its job; else a worker with a handler pins it.
+    pub(super) policy_known: bool,
+    /// Whether its message named the timeout.
+    pub(super) own_timeout: bool,
     /// A claim may take it from here on.
     pub(super) available_at: Millis,
     /// Why its first claim was refused, if that is how it was recorded.
@@ -123,6 +127,10 @@ pub(super) async fn insert_one_shot(
         .bind(now)
         .bind(new.available_at)
         .bind(new.last_refusal)
+        .bind(millis(new.policy.retry.first))
+        .bind(millis(new.policy.retry.cap))
+        .bind(new.policy_known)
+        .bind(new.own_timeout)
         .execute(conn)
         .await?;
     Ok(id)
@@ -159,6 +167,8 @@ pub(super) async fn enqueue(
         key: new.key.as_deref(),
         payload: &new.payload,
         policy: &new.policy,
+        policy_known: true,
+        own_timeout: false,
         trace: new.trace.as_ref(),
         scheduled_at,
         available_at: scheduled_at,
@@ -213,9 +223,10 @@ pub(super) async fn trigger(
             .cloned()
             .unwrap_or_else(|| TraceContext::root(fire_id)),
         term: None,
+        held_behind: None,
     };
     fires::insert_fire(conn, now, &fire).await?;
-    fires::insert_executions(conn, now, fire_id, shard_total).await?;
+    fires::insert_executions(conn, now, &fire, shard_total).await?;
     Ok(Triggered::Fired {
         fire_id,
         shard_total,

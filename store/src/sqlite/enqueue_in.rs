@@ -40,7 +40,7 @@ pub async fn commit_in(conn: &mut SqliteConnection, commit: &Commit) -> Result<C
 
 /// Runs `work` with the ledger's now so that it is done as a whole or not at all. By text and not
 /// through the driver, which knows of no transaction that the caller began by text.
-async fn in_savepoint<T>(
+pub(super) async fn in_savepoint<T>(
     conn: &mut SqliteConnection,
     work: impl AsyncFnOnce(&mut SqliteConnection, Millis) -> Result<T, Fault>,
 ) -> Result<T, Fault> {

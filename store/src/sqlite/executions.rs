@@ -11,8 +11,9 @@ use super::{SqliteStore, cancel, check, claim, commit, enqueue, retry, submitted
 use crate::Result;
 use crate::executions::{
     CancelRequested, ClaimAnswer, ClaimAsk, Commit, Committed, Deferral, Enqueued, Executions,
-    NewExecution, Retried, SubmitAsk, Triggered,
+    NewExecution, PolicyPinned, Retried, SubmitAsk, Triggered,
 };
+use crate::schedules::Policy;
 
 #[async_trait::async_trait]
 impl Executions for SqliteStore {
@@ -59,6 +60,24 @@ impl Executions for SqliteStore {
             submitted::claim(conn, now, session, ask).await
         });
         Ok(busy_unless_answered(answers.await?))
+    }
+
+    async fn pin_policy(
+        &self,
+        execution_id: Uuid,
+        claim_id: Uuid,
+        generation: i64,
+        policy: &Policy,
+    ) -> Result<PolicyPinned> {
+        const OP: &str = "pin the policy of a job";
+        check::policy(OP, policy)?;
+        let policy = policy.clone();
+        self.writer
+            .write(OP, async move |conn, now| {
+                let fence = (execution_id, claim_id, generation);
+                claim::pin_policy(conn, now, fence, &policy).await
+            })
+            .await
     }
 
     async fn defer(&self, deferrals: &[Deferral]) -> Result<()> {

@@ -24,6 +24,8 @@ pub(super) struct NewFire<'a> {
     pub(super) trace: &'a TraceContext,
     /// The term that plans it; none = a manual trigger.
     pub(super) term: Option<&'a Term>,
+    /// The fire that it waits for; none = it is dispatched at once.
+    pub(super) held_behind: Option<Uuid>,
 }
 
 /// Inserts the fire; false = its id was there already and nothing was changed.
@@ -45,30 +47,34 @@ pub(super) async fn insert_fire(
         .bind(fire.term.map(|term| term.term_id))
         .bind(now)
         .bind(fire.schedule_id)
+        .bind(fire.held_behind)
         .execute(conn)
         .await?;
     Ok(inserted.rows_affected() == 1)
 }
 
-/// Inserts the executions of a fire just inserted, each dispatched; says how many.
+/// Inserts the executions of a fire just inserted, each dispatched unless it is held; says how
+/// many.
 pub(super) async fn insert_executions(
     conn: &mut SqliteConnection,
     now: Millis,
-    fire_id: Uuid,
+    fire: &NewFire<'_>,
     shard_total: u32,
 ) -> Result<u64, Fault> {
     let mut executions = 0;
     for shard_index in 0..shard_total {
-        let id = ids::execution(fire_id, shard_index);
+        let id = ids::execution(fire.id, shard_index);
         let inserted = sqlx::query(sql!("fires/insert_execution"))
             .bind(id)
             .bind(shard_index)
             .bind(now)
-            .bind(fire_id)
+            .bind(fire.id)
             .execute(&mut *conn)
             .await?;
         if inserted.rows_affected() == 1 {
-            dispatch::put(conn, now, id).await?;
+            if fire.held_behind.is_none() {
+                dispatch::put(conn, now, id).await?;
+            }
             executions += 1;
         }
     }

@@ -1,6 +1,7 @@
 //! What people and clients look at.
 
 use bellwether_schemas::state::State;
+use chrono::{DateTime, Utc};
 use sqlx::SqliteConnection;
 use sqlx::sqlite::SqliteRow;
 use uuid::Uuid;
@@ -11,7 +12,7 @@ use super::{SqliteStore, commit, enqueue};
 use crate::Result;
 use crate::inspect::{
     AttemptView, ClaimState, ExecutionFilter, ExecutionStory, ExecutionView, FencedView, FireView,
-    Inspect, QueueView, SessionView, ShardResult,
+    HeldFire, Inspect, NonFireView, QueueView, SessionView, ShardResult, VerdictView,
 };
 
 #[async_trait::async_trait]
@@ -20,7 +21,12 @@ impl Inspect for SqliteStore {
         let filter = filter.clone();
         self.writer
             .read("list executions", async move |conn, _| {
-                let rows = sqlx::query(sql!("inspect/list"))
+                let text = if filter.escalated {
+                    sql!("inspect/escalated")
+                } else {
+                    sql!("inspect/list")
+                };
+                let rows = sqlx::query(text)
                     .bind(filter.state.map(State::as_str))
                     .bind(&filter.job)
                     .bind(&filter.queue)
@@ -88,6 +94,31 @@ impl Inspect for SqliteStore {
             .await
     }
 
+    async fn non_fires(&self, schedule_id: Uuid, since: DateTime<Utc>) -> Result<Vec<NonFireView>> {
+        self.writer
+            .read("count what did not fire", async move |conn, _| {
+                let rows = sqlx::query(sql!("inspect/non_fires"))
+                    .bind(schedule_id)
+                    .bind(since.timestamp_millis())
+                    .fetch_all(conn)
+                    .await?;
+                rows.iter().map(non_fire).collect()
+            })
+            .await
+    }
+
+    async fn held_fire(&self, schedule_id: Uuid) -> Result<Option<HeldFire>> {
+        self.writer
+            .read("look for a held fire", async move |conn, _| {
+                let row = sqlx::query(sql!("inspect/held_fire"))
+                    .bind(schedule_id)
+                    .fetch_optional(conn)
+                    .await?;
+                row.as_ref().map(held_fire).transpose()
+            })
+            .await
+    }
+
     async fn sessions(&self, limit: u32) -> Result<Vec<SessionView>> {
         self.writer
             .read("list sessions", async move |conn, _| {
@@ -148,14 +179,25 @@ async fn story(conn: &mut SqliteConnection, id: Uuid) -> Result<Option<Execution
         .await?;
     let fenced = sqlx::query(sql!("inspect/fenced"))
         .bind(id)
+        .fetch_all(&mut *conn)
+        .await?;
+    let verdicts = sqlx::query(sql!("inspect/verdicts"))
+        .bind(id)
         .fetch_all(conn)
         .await?;
     Ok(Some(ExecutionStory {
         execution: view(&row)?,
         attempts: attempts.iter().map(attempt).collect::<Result<_, _>>()?,
         fenced: fenced.iter().map(fenced_result).collect::<Result<_, _>>()?,
+        verdicts: verdicts.iter().map(verdict).collect::<Result<_, _>>()?,
         output: row.output()?,
         retried_as: row.value("retried_as")?,
+        schedule: row.value("schedule")?,
+        held_behind: row.value("held_behind")?,
+        released_at: row.instant_opt("released_at")?,
+        replaced_at: row.instant_opt("replaced_at")?,
+        replaced_by: row.value("replaced_by")?,
+        session_ended_at: row.instant_opt("session_ended_at")?,
     }))
 }
 
@@ -197,6 +239,10 @@ fn view(row: &SqliteRow) -> Result<ExecutionView, Fault> {
         traceparent: row.value("traceparent")?,
         retry_of: row.value("retry_of")?,
         cancel_lost: row.value("cancel_lost")?,
+        escalated_at: row.instant_opt("escalated_at")?,
+        held: row.value("held")?,
+        checkpoint_at: row.instant_opt("checkpoint_at")?,
+        checkpoint_size: row.value("checkpoint_size")?,
     })
 }
 
@@ -221,6 +267,19 @@ fn fenced_result(row: &SqliteRow) -> Result<FencedView, Fault> {
     })
 }
 
+fn verdict(row: &SqliteRow) -> Result<VerdictView, Fault> {
+    let probe_no: Option<u32> = row.value("probe_no")?;
+    Ok(VerdictView {
+        generation: row.value("generation")?,
+        recorded_at: row.instant("recorded_at")?,
+        said_by: row.value("said_by")?,
+        probe_no,
+        verdict: row.word("verdict")?,
+        note: row.value("note")?,
+        became: row.word("became")?,
+    })
+}
+
 fn shard_result(row: &SqliteRow) -> Result<ShardResult, Fault> {
     Ok(ShardResult {
         execution_id: row.value("id")?,
@@ -241,6 +300,27 @@ fn fire(row: &SqliteRow) -> Result<FireView, Fault> {
         planned_at: row.instant("planned_at")?,
         shard_total: row.number("shard_total")?,
         epoch: row.value("epoch")?,
+        held_behind: row.value("held_behind")?,
+        released_at: row.instant_opt("released_at")?,
+        cancel_requested_at: row.instant_opt("cancel_requested_at")?,
+    })
+}
+
+fn non_fire(row: &SqliteRow) -> Result<NonFireView, Fault> {
+    Ok(NonFireView {
+        reason: row.word("reason")?,
+        instants: row.number("instants")?,
+        ranges: row.number("ranges")?,
+        until_at: row.instant("until_at")?,
+    })
+}
+
+fn held_fire(row: &SqliteRow) -> Result<HeldFire, Fault> {
+    Ok(HeldFire {
+        id: row.value("id")?,
+        scheduled_at: row.instant("scheduled_at")?,
+        planned_at: row.instant("planned_at")?,
+        held_behind: row.value("held_behind")?,
     })
 }
 
@@ -255,6 +335,9 @@ fn session(row: &SqliteRow) -> Result<SessionView, Fault> {
         jobs: row.strings("jobs")?,
         max_concurrent: row.number("max_concurrent")?,
         running: row.number("running")?,
+        free_since: row.instant_opt("free_since")?,
+        leaked: row.number("leaked")?,
+        draining_since: row.instant_opt("draining_since")?,
         state: row.word("state")?,
         opened_at: row.instant("opened_at")?,
         renewed_at: row.instant("renewed_at")?,
@@ -270,6 +353,9 @@ fn queue(row: &SqliteRow) -> Result<QueueView, Fault> {
         pending: row.number("pending")?,
         retrying: row.number("retrying")?,
         running: row.number("running")?,
+        held: row.number("held")?,
+        unknown: row.number("unknown")?,
+        escalated: row.number("escalated")?,
         outbox: row.number("outbox")?,
         workers: row.number("workers")?,
         without_handler: row.number("without_handler")?,

@@ -47,40 +47,46 @@ impl Leadership for SqliteStore {
             .await
     }
 
-    async fn renew_term(&self, term: &Term, lease: Duration) -> Result<Renewed> {
-        let term = term.clone();
+    async fn renew_terms(&self, terms: &[Term], lease: Duration) -> Result<Vec<Renewed>> {
+        let terms = terms.to_vec();
         self.writer
-            .write("renew a term", async move |conn, now| {
-                let renewed = sqlx::query(sql!("leadership/renew"))
-                    .bind(term.partition)
-                    .bind(term.term_id)
-                    .bind(term.epoch)
-                    .bind(term.map_version)
-                    .bind(now)
-                    .bind(now + millis(lease))
-                    .execute(conn)
-                    .await?;
-                Ok(if renewed.rows_affected() == 1 {
-                    Renewed::Renewed
-                } else {
-                    Renewed::Lost
-                })
+            .write("renew terms", async move |conn, now| {
+                let mut answers = Vec::with_capacity(terms.len());
+                for term in &terms {
+                    let renewed = sqlx::query(sql!("leadership/renew"))
+                        .bind(term.partition)
+                        .bind(term.term_id)
+                        .bind(term.epoch)
+                        .bind(term.map_version)
+                        .bind(now)
+                        .bind(now + millis(lease))
+                        .execute(&mut *conn)
+                        .await?;
+                    answers.push(if renewed.rows_affected() == 1 {
+                        Renewed::Renewed
+                    } else {
+                        Renewed::Lost
+                    });
+                }
+                Ok(answers)
             })
             .await
     }
 
-    async fn resign_term(&self, term: &Term) -> Result<()> {
-        let term = term.clone();
+    async fn resign_terms(&self, terms: &[Term]) -> Result<()> {
+        let terms = terms.to_vec();
         self.writer
-            .write("resign a term", async move |conn, now| {
-                for statement in [sql!("leadership/expire"), sql!("leadership/end_term")] {
-                    sqlx::query(statement)
-                        .bind(term.partition)
-                        .bind(term.term_id)
-                        .bind(term.epoch)
-                        .bind(now)
-                        .execute(&mut *conn)
-                        .await?;
+            .write("resign terms", async move |conn, now| {
+                for term in &terms {
+                    for statement in [sql!("leadership/expire"), sql!("leadership/end_term")] {
+                        sqlx::query(statement)
+                            .bind(term.partition)
+                            .bind(term.term_id)
+                            .bind(term.epoch)
+                            .bind(now)
+                            .execute(&mut *conn)
+                            .await?;
+                    }
                 }
                 Ok(())
             })

@@ -19,6 +19,7 @@ macro_rules! sql {
 mod audit;
 use crate::check;
 mod cancel;
+mod checkpoints;
 mod claim;
 mod clock;
 mod commit;
@@ -32,11 +33,16 @@ mod errors;
 mod executions;
 mod file;
 mod fires;
+mod held;
+mod idempotency;
 mod inspect;
 mod leadership;
 mod migrate;
 mod outbox;
+mod partitions;
 mod planning;
+mod probes;
+mod pulse;
 mod retry;
 mod row;
 mod schedules;
@@ -48,6 +54,7 @@ mod sweeps;
 mod tests;
 mod writer;
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use sqlx::sqlite::SqliteConnectOptions;
@@ -55,10 +62,12 @@ use sqlx::sqlite::SqliteConnectOptions;
 use self::errors::Fault;
 use self::row::Columns;
 use self::writer::Writer;
+use crate::sweeps::Lap;
 use crate::{Backend, Ledger, Options, Result, Store, migrate as schema};
 
 pub use self::enqueue_in::{commit_in, enqueue_in};
 pub(crate) use self::file::path;
+pub use self::idempotency::mark_completed_in;
 pub(crate) use self::migrate::script;
 pub use self::migrate::{migrate, validate};
 
@@ -69,6 +78,7 @@ const TURN_MAX: Duration = Duration::from_secs(5);
 pub struct SqliteStore {
     writer: Writer,
     file: SqliteConnectOptions,
+    held: Arc<Lap>,
 }
 
 impl SqliteStore {
@@ -83,7 +93,11 @@ impl SqliteStore {
             .map_err(|mismatch| Fault::from(mismatch).of(OP))?;
         let file = file::options(options)?;
         let writer = Writer::start(file.clone(), options.statement_timeout + TURN_MAX).await?;
-        Ok(Self { writer, file })
+        Ok(Self {
+            writer,
+            file,
+            held: Arc::default(),
+        })
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use bellwether_schemas::state::DeadReason;
 use bellwether_schemas::subject::WIRE_VERSION;
 use bellwether_schemas::wire::{Dispatch, KIND_DISPATCH};
 use sqlx::SqliteConnection;
@@ -11,8 +12,8 @@ use uuid::Uuid;
 use super::clock::Millis;
 use super::errors::Fault;
 use super::row::{Columns, between, millis};
-use super::{SqliteStore, dispatch};
-use crate::outbox::{Backlog, Lane, Outbox, OutboxRow};
+use super::{SqliteStore, dead, dispatch};
+use crate::outbox::{self, Backlog, Lane, Outbox, OutboxRow, Overdue, Redispatched, Wait};
 use crate::{Error, ErrorKind, Result};
 
 /// How often a claim looks again after it met rows that need no message any more.
@@ -88,6 +89,117 @@ impl Outbox for SqliteStore {
             })
             .await
     }
+
+    async fn overdue_dispatches(
+        &self,
+        stream: &str,
+        wait: Wait,
+        limit: u32,
+    ) -> Result<Vec<Overdue>> {
+        let stream = stream.to_owned();
+        self.writer
+            .read("look for overdue dispatches", async move |conn, now| {
+                let rows = sqlx::query(sql!("outbox/overdue"))
+                    .bind(&stream)
+                    .bind(now)
+                    .bind(millis(wait.first))
+                    .bind(millis(wait.cap))
+                    .bind(limit)
+                    .fetch_all(conn)
+                    .await?;
+                rows.iter().map(overdue).collect()
+            })
+            .await
+    }
+
+    async fn redispatch_overdue(
+        &self,
+        lost: &[Overdue],
+        unclaimed_max: u32,
+    ) -> Result<Redispatched> {
+        let lost: Vec<_> = lost
+            .iter()
+            .map(|one| (one.execution_id, one.dispatch_no))
+            .collect();
+        self.writer
+            .write("dispatch again what was lost", async move |conn, now| {
+                let mut done = Redispatched::default();
+                for (id, dispatch_no) in &lost {
+                    match redispatch(conn, now, *id, *dispatch_no, unclaimed_max).await? {
+                        Some(Redispatch::Again) => done.again += 1,
+                        Some(Redispatch::Ended) => done.ended += 1,
+                        None => {}
+                    }
+                }
+                Ok(done)
+            })
+            .await
+    }
+
+    async fn idle_queues(&self, for_at_least: Duration) -> Result<Vec<String>> {
+        self.writer
+            .read("look for idle queues", async move |conn, now| {
+                let rows = sqlx::query(sql!("outbox/idle_queues"))
+                    .bind(now)
+                    .bind(now - millis(for_at_least))
+                    .fetch_all(conn)
+                    .await?;
+                rows.iter().map(|row| Ok(row.value("queue")?)).collect()
+            })
+            .await
+    }
+}
+
+/// What became of one lost dispatch.
+enum Redispatch {
+    Again,
+    Ended,
+}
+
+/// None: its execution waits for another dispatch by now, or for none.
+async fn redispatch(
+    conn: &mut SqliteConnection,
+    now: Millis,
+    id: Uuid,
+    dispatch_no: u32,
+    unclaimed_max: u32,
+) -> Result<Option<Redispatch>, Fault> {
+    let row = sqlx::query(sql!("outbox/judge"))
+        .bind(id)
+        .bind(dispatch_no)
+        .bind(now)
+        .fetch_optional(&mut *conn)
+        .await?;
+    let Some(row) = row else {
+        return Ok(None);
+    };
+    let before: u32 = row.number("unclaimed_dispatches")?;
+    let unclaimed = before + u32::from(row.value::<bool>("idle")?);
+    sqlx::query(sql!("outbox/count_lost"))
+        .bind(id)
+        .bind(unclaimed)
+        .execute(&mut *conn)
+        .await?;
+    if unclaimed >= unclaimed_max && !row.value::<bool>("unknown")? {
+        let (reason, detail) = (DeadReason::Unclaimed, outbox::unclaimed(unclaimed_max));
+        dead::end_dispatch(conn, now, id, dispatch_no, reason, &detail).await?;
+        return Ok(Some(Redispatch::Ended));
+    }
+    dispatch::dispatch(conn, now, id).await?;
+    Ok(Some(Redispatch::Again))
+}
+
+fn overdue(row: &SqliteRow) -> Result<Overdue, Fault> {
+    Ok(Overdue {
+        execution_id: row.value("id")?,
+        lane: Lane {
+            queue: row.value("queue")?,
+            priority: row.word("priority")?,
+        },
+        dispatch_no: row.number("dispatch_no")?,
+        dispatched_at: row.instant("dispatched_at")?,
+        lost_dispatches: row.number("lost_dispatches")?,
+    })
 }
 
 impl SqliteStore {
@@ -133,7 +245,7 @@ async fn claim(
                     .bind(leased_until)
                     .execute(&mut *conn)
                     .await?;
-                claimed.push(outbox_row(id, &row)?);
+                claimed.push(outbox_row(now, id, &row)?);
             } else {
                 sqlx::query(sql!("outbox/delete"))
                     .bind(id)
@@ -148,7 +260,7 @@ async fn claim(
     Ok(claimed)
 }
 
-fn outbox_row(id: i64, row: &SqliteRow) -> Result<OutboxRow, Fault> {
+fn outbox_row(now: Millis, id: i64, row: &SqliteRow) -> Result<OutboxRow, Fault> {
     let ledger_id: Uuid = row.value("ledger_id")?;
     Ok(OutboxRow {
         id,
@@ -156,6 +268,8 @@ fn outbox_row(id: i64, row: &SqliteRow) -> Result<OutboxRow, Fault> {
             queue: row.value("lane_queue")?,
             priority: row.word("lane_priority")?,
         },
+        dispatched_at: row.instant("dispatched_at")?,
+        waited: between(row.value("dispatched_at")?, now),
         dispatch: Dispatch {
             v: WIRE_VERSION,
             kind: KIND_DISPATCH.to_owned(),

@@ -3,27 +3,30 @@
 use std::time::Duration;
 
 use bellwether_schemas::limits::{ERROR_TEXT_MAX, PLAN_EXECUTIONS_MAX};
+use bellwether_schemas::state::{NonFireReason, Overlap};
 use bellwether_schemas::text;
 use sqlx::SqliteConnection;
+use uuid::Uuid;
 
 use super::SqliteStore;
 use super::clock::Millis;
 use super::errors::Fault;
 use super::fires::{self, NewFire};
 use super::row::{Columns, between, instant};
-use super::{leadership, schedules};
+use super::{check, leadership, schedules};
 use crate::leadership::Term;
-use crate::planning::{Due, PlanStep, Planned, Planning};
+use crate::planning::{Due, MissedRange, PlanStep, Planned, PlannedFire, Planning};
 use crate::schedules::unreadable;
 use crate::{Error, ErrorKind, Result};
 
 #[async_trait::async_trait]
 impl Planning for SqliteStore {
-    async fn due_schedules(&self, limit: u32) -> Result<Due> {
+    async fn due_schedules(&self, partitions: &[i32], limit: u32) -> Result<Due> {
+        let partitions = partitions.to_vec();
         let (due, set_aside) = self
             .writer
             .read("read the due schedules", async move |conn, now| {
-                due(conn, now, limit).await
+                due(conn, now, &partitions, limit).await
             })
             .await?;
         if !set_aside.is_empty() {
@@ -34,6 +37,7 @@ impl Planning for SqliteStore {
 
     async fn plan(&self, term: &Term, steps: &[PlanStep]) -> Result<Planned> {
         const OP: &str = "plan fires";
+        check::steps(steps)?;
         let executions: usize = steps
             .iter()
             .map(|step| step.fires.len() * step.shard_total as usize)
@@ -59,25 +63,36 @@ struct Unreadable {
     fault: String,
 }
 
-/// What is due, and the rows of it that cannot be read.
+/// What is due in some partitions, and the rows of it that cannot be read.
 async fn due(
     conn: &mut SqliteConnection,
     now: Millis,
+    partitions: &[i32],
     limit: u32,
 ) -> Result<(Due, Vec<Unreadable>), Fault> {
-    // One more than asked for tells whether anything due is left.
-    let rows = sqlx::query(sql!("planning/due"))
-        .bind(now)
-        .bind(i64::from(limit) + 1)
-        .fetch_all(&mut *conn)
-        .await?;
-    let next = sqlx::query(sql!("planning/next"))
-        .bind(now)
-        .fetch_one(conn)
-        .await?;
-    let next_in = next
-        .value::<Option<Millis>>("next_at")?
-        .map(|at| between(now, at));
+    let (mut rows, mut next) = (Vec::new(), None);
+    for partition in partitions {
+        // One more than asked for tells whether anything due is left.
+        let own = sqlx::query(sql!("planning/due"))
+            .bind(now)
+            .bind(i64::from(limit) + 1)
+            .bind(partition)
+            .fetch_all(&mut *conn)
+            .await?;
+        rows.extend(own);
+        let own: Option<Millis> = sqlx::query(sql!("planning/next"))
+            .bind(now)
+            .bind(partition)
+            .fetch_one(&mut *conn)
+            .await?
+            .value("next_at")?;
+        next = next.into_iter().chain(own).min();
+    }
+    // Oldest first over all partitions. What is no instant at all comes last, to be set aside.
+    rows.sort_by_key(|row| match row.value::<Option<Millis>>("next_at") {
+        Ok(next_at) => (false, next_at),
+        Err(_) => (true, None),
+    });
     let asked = limit as usize;
     let mut due = Due {
         now: instant(now)?,
@@ -85,7 +100,7 @@ async fn due(
         next_in: if rows.len() > asked {
             Some(Duration::ZERO)
         } else {
-            next_in
+            next.map(|at| between(now, at))
         },
     };
     let mut set_aside = Vec::new();
@@ -140,6 +155,8 @@ async fn plan(
         fires: 0,
         fires_existing: 0,
         executions: 0,
+        held: 0,
+        overlapped: Vec::new(),
     };
     if !planned.term_ok {
         return Ok(planned);
@@ -172,6 +189,7 @@ async fn move_cursor(
         .bind(fault.as_deref())
         .bind(now)
         .bind(term.partition)
+        .bind(step.overlap.as_str())
         .execute(conn)
         .await?;
     Ok(moved.rows_affected() == 1)
@@ -186,6 +204,18 @@ async fn insert(
     planned: &mut Planned,
 ) -> Result<(), Fault> {
     for fire in &step.fires {
+        let held_behind = match rule(conn, now, step, fire).await? {
+            Rule::Fires => None,
+            Rule::Held { behind } => {
+                planned.held += 1;
+                Some(behind)
+            }
+            Rule::Passed(reason) => {
+                planned.overlapped.push((step.schedule_id, reason));
+                record_passed(conn, now, step, fire, reason).await?;
+                continue;
+            }
+        };
         let new = NewFire {
             id: fire.id,
             schedule_id: step.schedule_id,
@@ -195,25 +225,107 @@ async fn insert(
             fold: Some(&fire.fold),
             trace: &fire.trace,
             term: Some(term),
+            held_behind,
         };
         if fires::insert_fire(conn, now, &new).await? {
             planned.fires += 1;
             planned.executions +=
-                fires::insert_executions(conn, now, fire.id, step.shard_total).await?;
+                fires::insert_executions(conn, now, &new, step.shard_total).await?;
         } else {
             planned.fires_existing += 1;
         }
     }
     if let Some(missed) = &step.missed {
-        sqlx::query(sql!("planning/record_missed"))
+        record_range(conn, now, step, NonFireReason::Misfired, missed).await?;
+    }
+    Ok(())
+}
+
+/// What becomes of a due instant.
+enum Rule {
+    Fires,
+    /// Its fire waits for another.
+    Held {
+        behind: Uuid,
+    },
+    /// It does not fire.
+    Passed(NonFireReason),
+}
+
+/// Asks the overlap policy. With `replace`, what stands in the way is asked to stop. A fire that is
+/// there already is a repeat, and not asked again.
+async fn rule(
+    conn: &mut SqliteConnection,
+    now: Millis,
+    step: &PlanStep,
+    fire: &PlannedFire,
+) -> Result<Rule, Fault> {
+    if step.overlap == Overlap::Allow {
+        return Ok(Rule::Fires);
+    }
+    let row = sqlx::query(sql!("planning/overlap"))
+        .bind(step.schedule_id)
+        .bind(fire.id)
+        .fetch_one(&mut *conn)
+        .await?;
+    let waits: bool = row.value("waits")?;
+    let unfinished: Option<Uuid> = row.value("unfinished")?;
+    if row.value("there")? || unfinished.is_none() && !waits {
+        return Ok(Rule::Fires);
+    }
+    if step.overlap == Overlap::Replace {
+        sqlx::query(sql!("planning/replace"))
             .bind(step.schedule_id)
-            .bind(step.version)
-            .bind(missed.from.timestamp_millis())
-            .bind(missed.until.timestamp_millis())
-            .bind(i64::try_from(missed.count).unwrap_or(i64::MAX))
             .bind(now)
             .execute(conn)
             .await?;
     }
-    Ok(())
+    Ok(match (step.overlap, unfinished) {
+        (Overlap::Skip, _) => Rule::Passed(NonFireReason::Skipped),
+        (_, Some(behind)) if !waits => Rule::Held { behind },
+        _ => Rule::Passed(NonFireReason::Coalesced),
+    })
+}
+
+/// Records an instant that the overlap policy passed, in the range of the one before if that has
+/// the same reason.
+async fn record_passed(
+    conn: &mut SqliteConnection,
+    now: Millis,
+    step: &PlanStep,
+    fire: &PlannedFire,
+    reason: NonFireReason,
+) -> Result<(), Fault> {
+    let at = fire.scheduled_at.timestamp_millis();
+    if step.missed.is_none() {
+        let joined = sqlx::query(sql!("planning/join_range"))
+            .bind(step.schedule_id)
+            .bind(step.version)
+            .bind(reason.as_str())
+            .bind(at)
+            .bind(step.cursor.timestamp_millis())
+            .bind(now)
+            .execute(&mut *conn)
+            .await?;
+        if joined.rows_affected() == 1 {
+            return Ok(());
+        }
+    }
+    let range = MissedRange {
+        from: fire.scheduled_at,
+        until: fire.scheduled_at,
+        count: 1,
+    };
+    record_range(conn, now, step, reason, &range).await
+}
+
+/// Records instants without fires.
+async fn record_range(
+    conn: &mut SqliteConnection,
+    now: Millis,
+    step: &PlanStep,
+    reason: NonFireReason,
+    range: &MissedRange,
+) -> Result<(), Fault> {
+    schedules::record_passed(conn, now, (step.schedule_id, step.version), reason, range).await
 }

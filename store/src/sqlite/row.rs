@@ -12,6 +12,7 @@ use sqlx::{Decode, Row, Sqlite, Type};
 use super::clock::Millis;
 use super::errors::Fault;
 use crate::Payload;
+use crate::schedules::RetryPolicy;
 
 /// Longest duration that is stored, in ms (about 300 years): sums with instants cannot overflow.
 const DURATION_MAX_MS: i64 = 10_000_000_000_000;
@@ -85,6 +86,14 @@ pub(super) trait Columns {
     /// A duration in milliseconds.
     fn duration(&self, column: &str) -> Result<Duration, Fault> {
         Ok(Duration::from_millis(self.number(column)?))
+    }
+
+    /// The columns `retry_first_ms` and `retry_cap_ms`.
+    fn retry_policy(&self) -> Result<RetryPolicy, Fault> {
+        Ok(RetryPolicy {
+            first: self.duration("retry_first_ms")?,
+            cap: self.duration("retry_cap_ms")?,
+        })
     }
 
     /// A JSON array of strings.

@@ -1,6 +1,8 @@
 //! Schedules: registration, changes and the definitions that they follow.
 
 use bellwether_schemas::ids;
+use bellwether_schemas::state::NonFireReason;
+use bellwether_time::MisfirePolicy;
 use sqlx::SqliteConnection;
 use sqlx::sqlite::SqliteRow;
 use uuid::Uuid;
@@ -11,8 +13,9 @@ use super::errors::Fault;
 use super::row::{Columns, instant, millis};
 use super::{SqliteStore, check};
 use crate::definition::{self, Definition};
+use crate::planning::MissedRange;
 use crate::schedules::{
-    Author, Changed, FoundSchedule, KnownDefinition, NewSchedule, Origin, Policy, RECORDED,
+    self, Author, Changed, FoundSchedule, KnownDefinition, NewSchedule, Origin, Policy, RECORDED,
     Registered, Removed, Schedule, ScheduleChange, Schedules, TIMING, Timing, TimingColumns,
     unreadable,
 };
@@ -46,8 +49,11 @@ pub(super) fn read(row: &SqliteRow) -> Result<Schedule, Fault> {
             max_attempts: row.number("max_attempts")?,
             start_deadline: row.duration("start_deadline_ms")?,
             on_lost: row.word("on_lost")?,
+            retry: row.retry_policy()?,
         },
         grace: row.duration("grace_ms")?,
+        misfire: misfire(row)?,
+        overlap: row.word("overlap")?,
         origin: match row.value::<&str>("origin")? {
             "code" => Origin::Code,
             "api" => Origin::Api,
@@ -57,12 +63,25 @@ pub(super) fn read(row: &SqliteRow) -> Result<Schedule, Fault> {
         edited_at: row.instant_opt("edited_at")?,
         enabled: row.value("enabled")?,
         version: row.value("version")?,
+        partition: row.value("partition")?,
         cursor: row.instant("cursor")?,
         next_at: row.instant_opt("next_at")?,
         ended: row.value("ended")?,
         fault: row.value("fault")?,
         history_from: row.instant("history_from")?,
         created_at: row.instant("created_at")?,
+    })
+}
+
+fn misfire(row: &SqliteRow) -> Result<MisfirePolicy, Fault> {
+    Ok(match row.value::<&str>("misfire")? {
+        "fire_once" => MisfirePolicy::FireOnce,
+        "skip" => MisfirePolicy::Skip,
+        "catch_up" => MisfirePolicy::CatchUp {
+            max: row.number("catch_up_max")?,
+            window: row.duration("catch_up_window_ms")?,
+        },
+        other => return Err(Fault::Corrupt(format!("{other:?} is no misfire policy"))),
     })
 }
 
@@ -260,6 +279,7 @@ async fn insert(
     code_hash: Option<&str>,
 ) -> Result<(), Fault> {
     let stored = StoredTiming::of(&new.timing, now);
+    let catch_up = schedules::catch_up(new.misfire);
     sqlx::query(sql!("schedules/insert"))
         .bind(id)
         .bind(&new.name)
@@ -285,9 +305,36 @@ async fn insert(
         .bind(now)
         .bind(&new.description)
         .bind(code_hash)
+        .bind(new.misfire.as_str())
+        .bind(catch_up.map(|(max, _)| max))
+        .bind(catch_up.map(|(_, window)| millis(window)))
+        .bind(new.overlap.as_str())
+        .bind(millis(new.policy.retry.first))
+        .bind(millis(new.policy.retry.cap))
         .execute(&mut *conn)
         .await?;
     record_timing(conn, id).await
+}
+
+/// Records instants of a schedule (id and version) that do not fire.
+pub(super) async fn record_passed(
+    conn: &mut SqliteConnection,
+    now: Millis,
+    (id, version): (Uuid, i64),
+    reason: NonFireReason,
+    range: &MissedRange,
+) -> Result<(), Fault> {
+    sqlx::query(sql!("schedules/record_passed"))
+        .bind(id)
+        .bind(version)
+        .bind(reason.as_str())
+        .bind(range.from.timestamp_millis())
+        .bind(range.until.timestamp_millis())
+        .bind(i64::try_from(range.count).unwrap_or(i64::MAX))
+        .bind(now)
+        .execute(conn)
+        .await?;
+    Ok(())
 }
 
 async fn record_timing(conn: &mut SqliteConnection, id: Uuid) -> Result<(), Fault> {
@@ -322,16 +369,7 @@ async fn write(
         return Ok(Changed::Stale);
     };
     if let Some((reason, range)) = settled.and_then(|settled| settled.skipped.as_ref()) {
-        sqlx::query(sql!("schedules/record_passed"))
-            .bind(change.id)
-            .bind(change.version)
-            .bind(reason.as_str())
-            .bind(range.from.timestamp_millis())
-            .bind(range.until.timestamp_millis())
-            .bind(i64::try_from(range.count).unwrap_or(i64::MAX))
-            .bind(now)
-            .execute(&mut *conn)
-            .await?;
+        record_passed(conn, now, (change.id, change.version), *reason, range).await?;
     }
     if change.timing_changed {
         record_timing(conn, change.id).await?;
@@ -349,6 +387,7 @@ async fn update(
 ) -> Result<Option<i64>, Fault> {
     let new = &change.definition;
     let stored = StoredTiming::of(&new.timing, now);
+    let catch_up = schedules::catch_up(new.misfire);
     let row = sqlx::query(sql!("schedules/change"))
         .bind(change.id)
         .bind(change.version)
@@ -376,6 +415,12 @@ async fn update(
         .bind(change.author.as_ref().and_then(Author::hash))
         .bind(moved_to)
         .bind(now)
+        .bind(new.misfire.as_str())
+        .bind(catch_up.map(|(max, _)| max))
+        .bind(catch_up.map(|(_, window)| millis(window)))
+        .bind(new.overlap.as_str())
+        .bind(millis(new.policy.retry.first))
+        .bind(millis(new.policy.retry.cap))
         .fetch_optional(conn)
         .await?;
     Ok(row.map(|row| row.value("version")).transpose()?)

@@ -6,6 +6,7 @@ use bellwether_schemas::limits::ERROR_TEXT_MAX;
 use bellwether_schemas::{names, text};
 use serde::Serialize;
 use sqlx::SqliteConnection;
+use sqlx::sqlite::SqliteRow;
 use uuid::Uuid;
 
 use super::SqliteStore;
@@ -13,7 +14,9 @@ use super::clock::Millis;
 use super::enqueue::ensure_queue;
 use super::errors::Fault;
 use super::row::{Columns, between, millis};
-use crate::sessions::{NewSession, RunningRow, SessionClosed, SessionRenewed, Sessions};
+use crate::sessions::{
+    CancelHint, NewSession, RunningRow, SessionClosed, SessionRenewed, SessionReport, Sessions,
+};
 use crate::{Error, ErrorKind, Result};
 
 #[async_trait::async_trait]
@@ -43,13 +46,21 @@ impl Sessions for SqliteStore {
             .await
     }
 
-    async fn renew_session(&self, id: Uuid, lease: Duration) -> Result<SessionRenewed> {
+    async fn renew_session(
+        &self,
+        id: Uuid,
+        lease: Duration,
+        report: SessionReport,
+    ) -> Result<SessionRenewed> {
         self.writer
             .write("renew a session", async move |conn, now| {
                 let renewed = sqlx::query(sql!("sessions/renew"))
                     .bind(id)
                     .bind(now)
                     .bind(now + millis(lease))
+                    .bind(report.free_for.map(|free| now - millis(free)))
+                    .bind(report.leaked)
+                    .bind(report.draining)
                     .execute(conn)
                     .await?;
                 Ok(match renewed.rows_affected() {
@@ -79,15 +90,20 @@ impl Sessions for SqliteStore {
             .await
     }
 
-    async fn cancel_hints(&self, id: Uuid) -> Result<Vec<Uuid>> {
+    async fn cancel_hints(&self, id: Uuid) -> Result<Vec<CancelHint>> {
         self.writer
-            .read("look for requests to cancel", async move |conn, _| {
+            .read("look for requests to cancel", async move |conn, now| {
                 let rows = sqlx::query(sql!("sessions/cancel_hints"))
                     .bind(id)
                     .fetch_all(conn)
                     .await?;
-                let claims = rows.iter().map(|row| Ok(row.value("claim_id")?));
-                claims.collect()
+                let hint = |row: &SqliteRow| {
+                    Ok(CancelHint {
+                        claim_id: row.value("claim_id")?,
+                        ago: between(row.value("cancel_requested_at")?, now),
+                    })
+                };
+                rows.iter().map(hint).collect()
             })
             .await
     }

@@ -68,6 +68,8 @@ async fn record(
         key: Some(&ask.key),
         payload: &ask.payload,
         policy: &ask.policy,
+        policy_known: ask.has_handler,
+        own_timeout: ask.own_timeout,
         trace: ask.trace.as_ref(),
         scheduled_at,
         available_at,

@@ -1,5 +1,6 @@
 //! Sweeps: conditions on rows, settled in id order.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use bellwether_schemas::limits::ERROR_TEXT_MAX;
@@ -12,9 +13,9 @@ use uuid::Uuid;
 use super::clock::{self, Millis};
 use super::errors::Fault;
 use super::row::{Columns, millis};
-use super::{SqliteStore, dispatch};
+use super::{SqliteStore, dispatch, held};
 use crate::Result;
-use crate::sweeps::{LostSession, REPORTS_KEPT, Recovered, Sweeps};
+use crate::sweeps::{Ended, FiresSwept, LostSession, REPORTS_KEPT, Recovered, Sweeps};
 
 #[async_trait::async_trait]
 impl Sweeps for SqliteStore {
@@ -51,7 +52,7 @@ impl Sweeps for SqliteStore {
                     .await?;
                 let mut recovered = Vec::with_capacity(rows.len());
                 for row in &rows {
-                    recovered.push(recover(conn, now, &LostWork::read(row)?).await?);
+                    recovered.push(recover(conn, now, LostWork::read(row)?).await?);
                 }
                 Ok(recovered)
             })
@@ -74,15 +75,39 @@ impl Sweeps for SqliteStore {
             .await
     }
 
-    async fn expire_starts(&self, limit: u32) -> Result<u64> {
+    async fn release_held(&self, limit: u32) -> Result<FiresSwept> {
+        let lap = Arc::clone(&self.held);
+        self.writer
+            .write("release held fires", async move |conn, now| {
+                held::release(conn, now, limit, &lap).await
+            })
+            .await
+    }
+
+    async fn apply_fire_cancels(&self, limit: u32) -> Result<FiresSwept> {
+        self.writer
+            .write("cancel replaced fires", async move |conn, now| {
+                held::cancel_replaced(conn, now, limit).await
+            })
+            .await
+    }
+
+    async fn expire_starts(&self, limit: u32) -> Result<Vec<Ended>> {
         self.writer
             .write("sweep start deadlines", async move |conn, now| {
-                let expired = sqlx::query(sql!("sweeps/expire"))
+                let rows = sqlx::query(sql!("sweeps/expire"))
                     .bind(now)
                     .bind(limit)
-                    .execute(conn)
+                    .fetch_all(conn)
                     .await?;
-                Ok(expired.rows_affected())
+                let ended = rows.iter().map(|row| {
+                    Ok(Ended {
+                        job: row.value("job")?,
+                        state: row.word("state")?,
+                        reason: row.word_opt("reason")?,
+                    })
+                });
+                ended.collect()
             })
             .await
     }
@@ -151,6 +176,7 @@ impl Sweeps for SqliteStore {
 /// A running row that lost its worker or its time.
 struct LostWork {
     id: Uuid,
+    job: String,
     attempts_left: bool,
     on_lost: OnLost,
     cancel_requested: bool,
@@ -161,6 +187,7 @@ impl LostWork {
     fn read(row: &SqliteRow) -> Result<Self, Fault> {
         Ok(Self {
             id: row.value("id")?,
+            job: row.value("job")?,
             attempts_left: row.value::<i64>("attempt")? < row.value::<i64>("max_attempts")?,
             on_lost: row.word("on_lost")?,
             cancel_requested: row
@@ -184,7 +211,7 @@ impl LostWork {
 async fn recover(
     conn: &mut SqliteConnection,
     now: Millis,
-    lost: &LostWork,
+    lost: LostWork,
 ) -> Result<Recovered, Fault> {
     let state = lost.next_state();
     let (reason, error) = if lost.worker_lost {
@@ -211,6 +238,8 @@ async fn recover(
     }
     Ok(Recovered {
         execution_id: lost.id,
+        job: lost.job,
         state,
+        reason,
     })
 }

@@ -330,7 +330,7 @@ async fn populated(file: &File) -> SqliteStore {
             unreachable!()
         };
         plan_one(&store, &term).await;
-        store.resign_term(&term).await.unwrap();
+        store.resign_terms(&[term]).await.unwrap();
     }
     let running = store.enqueue(&[one_shot()]).await.unwrap()[0].execution_id();
     let session = open_session(&store).await;
@@ -378,6 +378,7 @@ async fn plan_one(store: &SqliteStore, term: &Term) {
         new_cursor: due,
         new_next_at: None,
         shard_total: 2,
+        overlap: schedule.overlap,
         fires: vec![PlannedFire {
             id: ids::fire(id, due.timestamp_millis()),
             scheduled_at: due,
@@ -506,11 +507,12 @@ fn statements(folder: &Path, found: &mut Vec<PathBuf>) {
 }
 
 /// Walks that are meant: what operators and audits read, and tables that stay small.
-const WALKS: [&str; 8] = [
-    "audit/schedules.sql",
+const WALKS: [&str; 9] = [
+    "audit/",
     "dead/list.sql",
     "outbox/backlog.sql",
-    "outbox/candidates.sql",
+    "partitions/move_schedules.sql",
+    "partitions/schedules.sql",
     "schedules/list.sql",
     "inspect/",
     "laws/",
@@ -526,6 +528,9 @@ fn walks(detail: &str) -> bool {
     let grows = [
         "execution",
         "e",
+        "fire",
+        "f",
+        "non_fire",
         "session",
         "schedule",
         "outbox",
@@ -538,9 +543,13 @@ fn walks(detail: &str) -> bool {
     // An index with a WHERE of its own holds only the rows in question.
     let few = [
         "USING INDEX execution_running",
+        "USING INDEX execution_probe_dispatched",
+        "USING INDEX execution_probe_deadline",
         "USING INDEX execution_deadline",
         "USING INDEX execution_exhausted",
         "USING COVERING INDEX execution_exhausted",
+        "USING INDEX fire_held",
+        "USING INDEX fire_cancelled",
         "USING INDEX session_live",
         "USING INDEX dead_letter_open",
     ];

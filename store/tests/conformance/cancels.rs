@@ -53,7 +53,7 @@ async fn expired(ledger: &Fixture) -> Uuid {
             args![id, past],
         )
         .await;
-    assert_eq!(ledger.expire_starts(10).await.unwrap(), 1);
+    assert_eq!(ledger.expire_starts(10).await.unwrap().len(), 1);
     id
 }
 
@@ -250,7 +250,8 @@ pub(crate) async fn a_cancel_racing_a_claim_is_decided_by_the_row(ledger: &Fixtu
             (CancelRequested::Requested { state, .. }, ClaimAnswer::Claimed(claimed)) => {
                 assert_eq!(state, State::Running);
                 let hints = ledger.cancel_hints(session).await.unwrap();
-                assert!(hints.contains(&claimed.claim_id), "its worker is told");
+                let told = hints.iter().any(|hint| hint.claim_id == claimed.claim_id);
+                assert!(told, "its worker is told");
             }
             both => panic!("round {round}: {both:?}"),
         }

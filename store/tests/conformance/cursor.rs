@@ -241,3 +241,27 @@ pub(crate) async fn a_step_too_large_for_one_statement_is_refused(ledger: &Fixtu
     );
     ledger.assert_laws_hold().await;
 }
+
+/// A session that was left open holds one schedule's row: it is left out, and read again.
+pub(crate) async fn a_locked_schedule_stops_no_other(ledger: &Fixture) {
+    let Some(pool) = ledger.raw().postgres() else {
+        return; // One writer: no single row is ever locked.
+    };
+    let term = ledger.lead().await;
+    let locked = ledger.schedule("locked", 1, secs(10)).await;
+    let free = ledger.schedule("free", 1, secs(10)).await;
+    let steps = [&locked, &free].map(|one| step(one, &[one.cursor + secs(1)]));
+    let mut held = pool.begin().await.unwrap();
+    sqlx::query("SELECT id FROM schedule WHERE id = $1 FOR UPDATE")
+        .bind(locked.id)
+        .execute(&mut *held)
+        .await
+        .unwrap();
+    let planned = ledger.plan(&term, &steps).await.unwrap();
+    assert_eq!((planned.term_ok, planned.fires), (true, 1), "{planned:?}");
+    assert_eq!(planned.moved, [free.id]);
+    held.rollback().await.unwrap();
+    let planned = ledger.plan(&term, &steps).await.unwrap();
+    assert_eq!(planned.moved, [locked.id]);
+    ledger.assert_laws_hold().await;
+}

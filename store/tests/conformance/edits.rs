@@ -1,15 +1,18 @@
 //! Edits of schedules: what fires, what is recorded, and who is told that it was too late.
 
 use bellwether_schemas::ids;
-use bellwether_schemas::state::{NonFireReason, Priority};
+use bellwether_schemas::state::{NonFireReason, Overlap, Priority};
 use bellwether_store::definition::Definition;
 use bellwether_store::edit::{self, Edited};
+use bellwether_store::executions::Triggered;
 use bellwether_store::leadership::Term;
 use bellwether_store::planning::{MissedRange, PlanStep};
 use bellwether_store::schedules::{
-    Author, Changed, FoundSchedule, NewSchedule, Schedule, ScheduleChange, Settled, Timing,
+    Author, Changed, FoundSchedule, NewSchedule, RetryPolicy, Schedule, ScheduleChange, Settled,
+    Timing,
 };
 use bellwether_store::{ErrorKind, Payload, Store};
+use bellwether_time::MisfirePolicy;
 use chrono::{DateTime, Utc};
 
 use crate::fixture::Fixture;
@@ -66,7 +69,7 @@ impl Fixture {
 
 /// Plans all that is due, as a ticker does.
 pub(crate) async fn plan_due(store: &dyn Store, term: &Term) {
-    let due = store.due_schedules(100).await.unwrap();
+    let due = store.due_schedules(&[0], 100).await.unwrap();
     let steps = due.schedules.iter().map(|schedule| {
         let timing = schedule.timing.evaluate().unwrap();
         let mut instants: Vec<DateTime<Utc>> = Vec::new();
@@ -106,7 +109,7 @@ pub(crate) async fn p08_a_changed_cron_does_not_fire_at_once(ledger: &Fixture) {
 
     let late = step(&old, &[old.cursor + hours(24)]);
     assert!(nothing_planned(&plan_one(&**ledger, &term, &late).await));
-    let due = ledger.due_schedules(10).await.unwrap();
+    let due = ledger.due_schedules(&[0], 10).await.unwrap();
     let [again] = &due.schedules[..] else {
         panic!("{due:?}")
     };
@@ -166,6 +169,64 @@ pub(crate) async fn a_pause_lets_the_ticker_plan_what_is_due(ledger: &Fixture) {
     ledger.assert_laws_hold().await;
 }
 
+/// What is due is planned as it was to be, while the edit waits: with the payload and by the rule that
+/// stood when it came.
+pub(crate) async fn what_was_missed_is_judged_by_the_definition_of_its_time(ledger: &Fixture) {
+    let mut new = NewSchedule::new("hourly", every(3600));
+    new.payload = Payload::json("1");
+    let old = ledger.schedule_of(&new, hours(1) + secs(10)).await;
+    let term = ledger.lead().await;
+    let edited = edit::edit(&**ledger, "hourly", |new| {
+        new.payload = Payload::json("2");
+        new.overlap = Overlap::Skip;
+        new.shard_total = 3;
+        Ok(())
+    });
+    let due = step(&old, &[old.cursor + hours(1)]);
+    let (edited, planned) = tokio::join!(edited, plan_one(&**ledger, &term, &due));
+    assert_eq!((edited.unwrap(), planned.fires), (Edited::Done(2), 1));
+    let session = ledger.session("worker").await;
+    let claimed = ledger
+        .claim_one(session, ids::execution(due.fires[0].id, 0))
+        .await;
+    assert_eq!(
+        (&claimed.payload.bytes[..], claimed.shard_total),
+        (&b"1"[..], 1)
+    );
+    assert_eq!(ledger.ranges().await, []);
+    let row = ledger.schedule_row(old.id).await;
+    assert_eq!(row.cursor, due.new_cursor, "nothing else was due");
+    ledger.assert_laws_hold().await;
+}
+
+/// Without a ticker what was due fires by neither rule, and is told; of words nothing depends.
+pub(crate) async fn what_no_ticker_planned_before_an_edit_is_one_range(ledger: &Fixture) {
+    let old = ledger.schedule("tick", 1, hours(1)).await;
+    let edited = edit::edit(&**ledger, "tick", |new| {
+        "in other words".clone_into(&mut new.description);
+        Ok(())
+    });
+    assert_eq!(edited.await.unwrap(), Edited::Done(2));
+    assert_eq!(ledger.schedule_row(old.id).await.cursor, old.cursor);
+    let edited = edit::edit(&**ledger, "tick", |new| {
+        new.misfire = MisfirePolicy::CatchUp {
+            max: 100,
+            window: hours(2),
+        };
+        Ok(())
+    });
+    assert_eq!(edited.await.unwrap(), Edited::Done(3));
+    let row = ledger.schedule_row(old.id).await;
+    let passed = (row.cursor - old.cursor).num_seconds();
+    assert!(passed >= 3600, "{passed}");
+    assert_eq!(ledger.ranges().await, [("edited".to_owned(), passed)]);
+    assert_eq!(ledger.timings().await, 1, "its timing is what it was");
+    let term = ledger.lead().await;
+    plan_due(&**ledger, &term).await;
+    assert!(ledger.fires(old.id, 100).await.unwrap().len() < 60);
+    ledger.assert_laws_hold().await;
+}
+
 pub(crate) async fn p48_a_pause_is_one_range_and_resuming_fires_nothing(ledger: &Fixture) {
     let schedule = ledger.schedule("tick", 1, secs(20)).await;
     let term = ledger.lead().await;
@@ -182,7 +243,14 @@ pub(crate) async fn p48_a_pause_is_one_range_and_resuming_fires_nothing(ledger: 
         (false, 2, before.cursor)
     );
     assert_eq!(paused.edited_at, None, "a pause is no edit");
-    assert!(ledger.due_schedules(10).await.unwrap().schedules.is_empty());
+    assert!(
+        ledger
+            .due_schedules(&[0], 10)
+            .await
+            .unwrap()
+            .schedules
+            .is_empty()
+    );
     for read in [&before, &paused] {
         let late = step(read, &[read.cursor + secs(1)]);
         assert!(nothing_planned(&plan_one(&**ledger, &term, &late).await));
@@ -249,11 +317,15 @@ pub(crate) async fn edits_race_a_planner_without_a_gap(ledger: &Fixture) {
 }
 
 pub(crate) async fn an_edit_of_other_fields_keeps_cursor_and_next_instant(ledger: &Fixture) {
-    let schedule = ledger.schedule("tick", 1, secs(10)).await;
+    let new = NewSchedule::new("tick", every(3600));
+    let schedule = ledger.schedule_of(&new, hours(1) + secs(10)).await;
     let term = ledger.lead().await;
-    ledger.plan_next(&term, &schedule).await;
+    let first = PlanStep {
+        new_next_at: Some(schedule.cursor + hours(2)),
+        ..step(&schedule, &[schedule.cursor + hours(1)])
+    };
+    assert_eq!(plan_one(&**ledger, &term, &first).await.fires, 1);
     let before = ledger.schedule_row(schedule.id).await;
-    assert!(before.next_at.is_some());
     let edited = edit::edit(&**ledger, "tick", |new| {
         "another".clone_into(&mut new.name);
         "in other words".clone_into(&mut new.description);
@@ -262,14 +334,43 @@ pub(crate) async fn an_edit_of_other_fields_keeps_cursor_and_next_instant(ledger
         new.payload = Payload::json("{\"n\":2}");
         new.shard_total = 2;
         new.policy.max_attempts = 9;
+        new.policy.retry = RetryPolicy {
+            first: secs(3),
+            cap: secs(4),
+        };
+        new.misfire = MisfirePolicy::CatchUp {
+            max: 7,
+            window: hours(2),
+        };
+        new.overlap = Overlap::Skip;
         Ok(())
     });
     assert_eq!(edited.await.unwrap(), Edited::Done(2));
     let row = ledger.schedule_row(schedule.id).await;
     assert_eq!(row.name, "tick", "a name is for ever");
+    let caught_up = MisfirePolicy::CatchUp {
+        max: 7,
+        window: hours(2),
+    };
+    assert_eq!((row.misfire, row.overlap), (caught_up, Overlap::Skip));
+    assert_eq!(
+        (row.policy.retry.first, row.policy.retry.cap),
+        (secs(3), secs(4))
+    );
+    let back = edit::edit(&**ledger, "tick", |new| {
+        new.misfire = MisfirePolicy::Skip;
+        new.overlap = Overlap::Allow;
+        Ok(())
+    });
+    assert_eq!(back.await.unwrap(), Edited::Done(3));
+    let row = ledger.schedule_row(schedule.id).await;
+    assert_eq!(
+        (row.misfire, row.overlap),
+        (MisfirePolicy::Skip, Overlap::Allow)
+    );
     assert_eq!(
         (row.version, row.cursor, row.next_at, row.ended),
-        (2, before.cursor, before.next_at, false)
+        (3, before.cursor, before.next_at, false)
     );
     assert_eq!((&*row.description, row.shard_total), ("in other words", 2));
     assert_eq!(row.timing, before.timing);
@@ -282,9 +383,15 @@ pub(crate) async fn an_edit_of_other_fields_keeps_cursor_and_next_instant(ledger
         nothing_planned(&plan_one(&**ledger, &term, &late).await),
         "what was read is not what is there"
     );
-    let shards = ledger.plan_next(&term, &row).await;
+    let fire_id = ids::fresh();
+    let fired = Triggered::Fired {
+        fire_id,
+        shard_total: 2,
+    };
+    assert_eq!(ledger.trigger("tick", fire_id, None).await.unwrap(), fired);
+    let shards = [0, 1].map(|shard| ids::execution(fire_id, shard));
     let view = ledger.view(shards[1]).await;
-    assert_eq!((view.schedule_version, view.max_attempts), (Some(2), 9));
+    assert_eq!((view.schedule_version, view.max_attempts), (Some(3), 9));
     assert_eq!((&*view.queue, view.priority), ("elsewhere", Priority::High));
     let session = ledger.session("worker").await;
     let claimed = ledger.claim_one(session, shards[1]).await;
@@ -444,7 +551,15 @@ pub(crate) async fn an_edit_mends_a_faulted_schedule(ledger: &Fixture) {
         (row.fault, row.ended, row.timing),
         (None, false, new.timing)
     );
-    assert_eq!(ledger.due_schedules(10).await.unwrap().schedules.len(), 1);
+    assert_eq!(
+        ledger
+            .due_schedules(&[0], 10)
+            .await
+            .unwrap()
+            .schedules
+            .len(),
+        1
+    );
     plan_due(&**ledger, &term).await;
     ledger.assert_laws_hold().await;
 }

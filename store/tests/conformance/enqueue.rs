@@ -8,7 +8,7 @@ use bellwether_schemas::limits::{KEY_MAX, PAYLOAD_MAX};
 use bellwether_schemas::state::{OnLost, Priority, State, Trigger};
 use bellwether_schemas::trace::TraceContext;
 use bellwether_store::executions::{Enqueued, NewExecution, Triggered};
-use bellwether_store::schedules::Policy;
+use bellwether_store::schedules::{NewSchedule, Policy, RetryPolicy, Timing};
 use bellwether_store::{ErrorKind, Payload};
 use futures_util::future::try_join_all;
 use sqlx::AssertSqlSafe;
@@ -69,6 +69,10 @@ pub(crate) async fn r67_each_one_shot_is_answered_with_its_id(ledger: &Fixture) 
         max_attempts: 2,
         start_deadline: hours(3),
         on_lost: OnLost::Unknown,
+        retry: RetryPolicy {
+            first: secs(4),
+            cap: secs(8),
+        },
     };
     first.trace = TraceContext::parse(
         "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
@@ -117,6 +121,7 @@ pub(crate) async fn r67_each_one_shot_is_answered_with_its_id(ledger: &Fixture) 
         (claimed.timeout, claimed.payload),
         (secs(11), first.payload.clone())
     );
+    assert_eq!(claimed.retry, first.policy.retry);
     assert_eq!(claimed.trace, first.trace, "the caller's trace");
     let made = ledger.claim_one(session, second.execution_id()).await;
     assert!(made.trace.is_some(), "without one, a new trace");
@@ -385,7 +390,16 @@ pub(crate) async fn what_is_out_of_bounds_is_refused_by_name(ledger: &Fixture) {
 }
 
 pub(crate) async fn r67_a_trigger_fires_now_and_is_answered_with_its_fire(ledger: &Fixture) {
-    let schedule = ledger.schedule("report", 3, secs(1)).await;
+    let mut new = NewSchedule::new(
+        "report",
+        Timing::Every {
+            period_ms: 1000,
+            anchor: None,
+        },
+    );
+    new.shard_total = 3;
+    new.policy.retry.cap = secs(7);
+    let schedule = ledger.schedule_of(&new, secs(1)).await;
     let fire_id = ids::fresh();
     let trace = TraceContext::parse(
         "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
@@ -428,7 +442,10 @@ pub(crate) async fn r67_a_trigger_fires_now_and_is_answered_with_its_fire(ledger
             (shard, Trigger::Manual)
         );
         assert_eq!(claimed.schedule_version, Some(schedule.version));
-        assert_eq!(claimed.trace, trace);
+        assert_eq!(
+            (claimed.trace, claimed.retry),
+            (trace.clone(), new.policy.retry)
+        );
     }
     let read = ledger.schedule_row(schedule.id).await;
     assert_eq!(

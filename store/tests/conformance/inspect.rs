@@ -1,14 +1,17 @@
 //! What people and clients look at.
 
 use bellwether_schemas::ids;
-use bellwether_schemas::state::{Reason, SessionState, State};
+use bellwether_schemas::state::{NonFireReason, Overlap, Reason, SessionState, State};
 use bellwether_store::executions::{NewExecution, Outcome};
-use bellwether_store::inspect::ExecutionFilter;
+use bellwether_store::inspect::{ExecutionFilter, NonFireView};
+use bellwether_store::planning::{MissedRange, PlanStep};
+use bellwether_store::schedules::{NewSchedule, Timing};
 use uuid::Uuid;
 
 use crate::fixture::Fixture;
+use crate::planning::plan_one;
 use crate::raw::args;
-use crate::vocabulary::{complete, error_after, hours, new_session, one_shot, secs};
+use crate::vocabulary::{complete, error_after, hours, new_session, one_shot, secs, step};
 
 pub(crate) async fn executions_are_listed_by_every_filter(ledger: &Fixture) {
     let session = ledger.session("worker").await;
@@ -326,4 +329,70 @@ pub(crate) async fn queues_are_listed_with_what_waits_in_them(ledger: &Fixture) 
     assert_eq!(views[1].oldest_due_at, None);
     let retry = views[2].oldest_due_at.expect("a retry is due");
     assert!(retry > past && retry <= now, "what is to come is not due");
+}
+
+pub(crate) async fn what_did_not_fire_is_counted_by_reason_and_the_held_fire_is_named(
+    ledger: &Fixture,
+) {
+    let mut new = NewSchedule::new(
+        "tick",
+        Timing::Every {
+            period_ms: 1_000,
+            anchor: None,
+        },
+    );
+    new.overlap = Overlap::QueueOne;
+    let schedule = ledger.schedule_of(&new, hours(1)).await;
+    let term = ledger.lead().await;
+    let begin = schedule.cursor;
+    assert!(
+        ledger
+            .non_fires(schedule.id, begin)
+            .await
+            .unwrap()
+            .is_empty()
+    );
+    assert_eq!(ledger.held_fire(schedule.id).await.unwrap(), None);
+
+    // 9 are missed, one fires, one is held, two are coalesced.
+    let missed = MissedRange {
+        from: begin + secs(1),
+        until: begin + secs(9),
+        count: 9,
+    };
+    let first = PlanStep {
+        missed: Some(missed.clone()),
+        ..step(&schedule, &[begin + secs(10)])
+    };
+    plan_one(&**ledger, &term, &first).await;
+    for second in 11..=13 {
+        let read = ledger.schedule_row(schedule.id).await;
+        let next = step(&read, &[begin + secs(second)]);
+        plan_one(&**ledger, &term, &next).await;
+    }
+    let counted = |reason, instants, until_at| NonFireView {
+        reason,
+        instants,
+        ranges: 1,
+        until_at,
+    };
+    let coalesced = counted(NonFireReason::Coalesced, 2, begin + secs(13));
+    let misfired = counted(NonFireReason::Misfired, 9, missed.until);
+    for (since, expected) in [
+        (begin, vec![coalesced.clone(), misfired.clone()]),
+        // A range that reaches into the time asked for counts as a whole.
+        (missed.until, vec![coalesced.clone(), misfired]),
+        (begin + secs(10), vec![coalesced.clone()]),
+        (begin + secs(13), vec![coalesced]),
+        (begin + secs(14), vec![]),
+    ] {
+        let found = ledger.non_fires(schedule.id, since).await.unwrap();
+        assert_eq!(found, expected, "{since}");
+    }
+    let fires = ledger.fires(schedule.id, 10).await.unwrap();
+    let held = ledger.held_fire(schedule.id).await.unwrap().unwrap();
+    assert_eq!((held.id, held.held_behind), (fires[0].id, fires[1].id));
+    assert_eq!(held.scheduled_at, begin + secs(11));
+    assert_eq!(held.planned_at, fires[0].planned_at);
+    ledger.assert_laws_hold().await;
 }

@@ -77,7 +77,10 @@ pub(crate) async fn law_01_one_fire_per_instant(ledger: &Fixture) {
     let copy = ids::fresh();
     ledger
         .sql(
-            "INSERT INTO fire SELECT $2, schedule_id, schedule_version, trigger, scheduled_at,
+            "INSERT INTO fire (id, schedule_id, schedule_version, trigger, scheduled_at,
+                 nominal_local, fold, shard_total, payload, content_type, traceparent, tracestate,
+                 partition, epoch, term_id, planned_at)
+             SELECT $2, schedule_id, schedule_version, trigger, scheduled_at,
                  nominal_local, fold, shard_total, payload, content_type, traceparent, tracestate,
                  partition, epoch, term_id, planned_at
              FROM fire WHERE id = $1",

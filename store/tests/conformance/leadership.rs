@@ -10,7 +10,25 @@ use crate::fixture::Fixture;
 use crate::raw::args;
 use crate::vocabulary::{LEASE, bid, nothing_planned, secs, step};
 
-fn won(acquired: Acquired) -> Term {
+impl Fixture {
+    /// Renews one term.
+    pub(crate) async fn renew(
+        &self,
+        term: &Term,
+        lease: Duration,
+    ) -> bellwether_store::Result<Renewed> {
+        let answers = self.renew_terms(std::slice::from_ref(term), lease).await?;
+        assert_eq!(answers.len(), 1, "one answer for one term");
+        Ok(answers[0])
+    }
+
+    /// Gives one term back.
+    pub(crate) async fn resign(&self, term: &Term) {
+        self.resign_terms(std::slice::from_ref(term)).await.unwrap();
+    }
+}
+
+pub(crate) fn won(acquired: Acquired) -> Term {
     match acquired {
         Acquired::Won(term) => term,
         other => panic!("not won: {other:?}"),
@@ -75,15 +93,9 @@ pub(crate) async fn p02_identity_is_per_process_start(ledger: &Fixture) {
         term_id: ids::token(),
         ..term.clone()
     };
-    assert_eq!(
-        ledger.renew_term(&namesake, LEASE).await.unwrap(),
-        Renewed::Lost
-    );
-    ledger.resign_term(&namesake).await.unwrap();
-    assert_eq!(
-        ledger.renew_term(&term, LEASE).await.unwrap(),
-        Renewed::Renewed
-    );
+    assert_eq!(ledger.renew(&namesake, LEASE).await.unwrap(), Renewed::Lost);
+    ledger.resign(&namesake).await;
+    assert_eq!(ledger.renew(&term, LEASE).await.unwrap(), Renewed::Renewed);
 
     let mut tokens = HashSet::from([term.term_id]);
     for epoch in 2..=3 {
@@ -98,7 +110,7 @@ pub(crate) async fn a_renewal_extends_and_an_expired_term_stays_lost(ledger: &Fi
     let term = ledger.lead().await;
     let before = ledger.now().await;
     assert_eq!(
-        ledger.renew_term(&term, secs(60)).await.unwrap(),
+        ledger.renew(&term, secs(60)).await.unwrap(),
         Renewed::Renewed
     );
     let after = ledger.now().await;
@@ -111,10 +123,7 @@ pub(crate) async fn a_renewal_extends_and_an_expired_term_stays_lost(ledger: &Fi
 
     ledger.expire_lease().await;
     let left = ledger.row("SELECT * FROM lease", args![]).await;
-    assert_eq!(
-        ledger.renew_term(&term, LEASE).await.unwrap(),
-        Renewed::Lost
-    );
+    assert_eq!(ledger.renew(&term, LEASE).await.unwrap(), Renewed::Lost);
     assert_eq!(
         ledger.row("SELECT * FROM lease", args![]).await,
         left,
@@ -140,12 +149,9 @@ pub(crate) async fn a_takeover_raises_the_epoch_and_ends_the_old_term(ledger: &F
     assert!(terms[0].at(4) <= terms[1].at(3), "terms do not overlap");
     assert!(terms[1].is_null(4), "the term in force has no end");
 
-    assert_eq!(ledger.renew_term(&old, LEASE).await.unwrap(), Renewed::Lost);
-    ledger.resign_term(&old).await.unwrap();
-    assert_eq!(
-        ledger.renew_term(&new, LEASE).await.unwrap(),
-        Renewed::Renewed
-    );
+    assert_eq!(ledger.renew(&old, LEASE).await.unwrap(), Renewed::Lost);
+    ledger.resign(&old).await;
+    assert_eq!(ledger.renew(&new, LEASE).await.unwrap(), Renewed::Renewed);
     ledger.assert_laws_hold().await;
 }
 
@@ -161,10 +167,7 @@ pub(crate) async fn p01_stolen_lease_is_not_renewed(ledger: &Fixture) {
         .await;
     let stolen = ledger.row("SELECT * FROM lease", args![]).await;
 
-    assert_eq!(
-        ledger.renew_term(&term, LEASE).await.unwrap(),
-        Renewed::Lost
-    );
+    assert_eq!(ledger.renew(&term, LEASE).await.unwrap(), Renewed::Lost);
     assert_eq!(
         ledger.row("SELECT * FROM lease", args![]).await,
         stolen,
@@ -175,7 +178,7 @@ pub(crate) async fn p01_stolen_lease_is_not_renewed(ledger: &Fixture) {
         .await
         .unwrap();
     assert!(!planned.term_ok && nothing_planned(&planned), "{planned:?}");
-    ledger.resign_term(&term).await.unwrap();
+    ledger.resign(&term).await;
     assert_eq!(ledger.row("SELECT * FROM lease", args![]).await, stolen);
     assert_eq!(ledger.count("SELECT count(*) FROM fire", args![]).await, 0);
 }
@@ -187,16 +190,13 @@ pub(crate) async fn p60_missing_lease_row_is_an_error(ledger: &Fixture) {
 
     let acquired = ledger.acquire_term(&bid("other")).await.unwrap();
     assert_eq!(acquired, Acquired::LeaseMissing);
-    assert_eq!(
-        ledger.renew_term(&term, LEASE).await.unwrap(),
-        Renewed::Lost
-    );
+    assert_eq!(ledger.renew(&term, LEASE).await.unwrap(), Renewed::Lost);
     let planned = ledger
         .plan(&term, &[step(&schedule, &[schedule.cursor + secs(1)])])
         .await
         .unwrap();
     assert!(!planned.term_ok && nothing_planned(&planned), "{planned:?}");
-    ledger.resign_term(&term).await.unwrap();
+    ledger.resign(&term).await;
     assert_eq!(
         ledger.count("SELECT count(*) FROM lease", args![]).await,
         0,
@@ -210,8 +210,8 @@ pub(crate) async fn a_resigned_lease_is_free_at_once(ledger: &Fixture) {
     let held = ledger.acquire_term(&bid("next")).await.unwrap();
     assert!(matches!(held, Acquired::Held { .. }), "{held:?}");
 
-    ledger.resign_term(&old).await.unwrap();
-    assert_eq!(ledger.renew_term(&old, LEASE).await.unwrap(), Renewed::Lost);
+    ledger.resign(&old).await;
+    assert_eq!(ledger.renew(&old, LEASE).await.unwrap(), Renewed::Lost);
     let ended = ledger
         .row("SELECT ended_at, started_at FROM term", args![])
         .await;
@@ -219,11 +219,8 @@ pub(crate) async fn a_resigned_lease_is_free_at_once(ledger: &Fixture) {
 
     let new = won(ledger.acquire_term(&bid("next")).await.unwrap());
     assert_eq!(new.epoch, old.epoch + 1);
-    ledger.resign_term(&old).await.unwrap();
-    assert_eq!(
-        ledger.renew_term(&new, LEASE).await.unwrap(),
-        Renewed::Renewed
-    );
+    ledger.resign(&old).await;
+    assert_eq!(ledger.renew(&new, LEASE).await.unwrap(), Renewed::Renewed);
     let kept = ledger
         .row("SELECT ended_at FROM term WHERE epoch = 1", args![])
         .await;
@@ -281,9 +278,9 @@ pub(crate) async fn older_zone_data_may_not_lead(ledger: &Fixture) {
         ..bid("ticker")
     };
     let first = won(ledger.acquire_term(&version("2025b")).await.unwrap());
-    ledger.resign_term(&first).await.unwrap();
+    ledger.resign(&first).await;
     let newer = won(ledger.acquire_term(&version("2026a")).await.unwrap());
-    ledger.resign_term(&newer).await.unwrap();
+    ledger.resign(&newer).await;
 
     let older = ledger.acquire_term(&version("2025b")).await.unwrap();
     assert_eq!(
@@ -303,10 +300,7 @@ pub(crate) async fn a_takeover_waits_for_planners_and_a_renewal_does_not(ledger:
     let mut planner = ledger.raw().planner().await;
     if ledger.backend() == bellwether_store::Backend::Postgres {
         // SQLite has one writer at a time, renewals included.
-        assert_eq!(
-            ledger.renew_term(&term, LEASE).await.unwrap(),
-            Renewed::Renewed
-        );
+        assert_eq!(ledger.renew(&term, LEASE).await.unwrap(), Renewed::Renewed);
     }
     planner.expire_lease().await;
 

@@ -14,7 +14,9 @@
 
 mod audit;
 mod cancels;
+mod checkpoints;
 mod claim;
+mod clocks;
 mod commit;
 mod cursor;
 mod dead;
@@ -23,18 +25,28 @@ mod edits;
 mod enqueue;
 mod fence;
 mod fixture;
+mod grow;
+mod held;
+mod history;
+mod idempotency;
 mod inspect;
 mod install;
 mod laws;
 mod leadership;
+mod lost;
 mod migrate;
 mod outbox;
+mod overlap;
 mod planning;
+mod plans;
+mod probes;
 mod raw;
 mod retry;
+mod roster;
 mod schedules;
 mod sessions;
 mod submitted;
+mod sweepers;
 mod sweeps;
 mod takeover;
 mod transaction;
@@ -74,6 +86,24 @@ conformance! {
         r31_other_partition_map_is_refused,
         older_zone_data_may_not_lead,
         a_takeover_waits_for_planners_and_a_renewal_does_not;
+    roster:
+        each_ticker_sees_who_is_there_and_who_leads,
+        r27_a_ticker_that_ended_without_its_resignation_is_no_stranger,
+        a_ticker_that_is_gone_is_forgotten,
+        terms_are_renewed_together_and_lost_one_by_one,
+        terms_are_resigned_together_and_only_those;
+    grow:
+        due_schedules_are_those_of_the_partitions_asked_for,
+        r26_fewer_partitions_are_refused_and_the_same_number_is_no_change,
+        r27_a_ticker_that_cannot_follow_the_map_is_named_and_nothing_changes,
+        r28_growing_touches_no_execution_and_no_outbox_row,
+        r29_of_two_grows_at_once_one_wins,
+        r29_a_grow_that_fails_in_the_middle_changes_nothing,
+        r29_a_grow_waits_for_planners_and_gives_up_in_time,
+        r31_the_old_map_plans_nothing_and_the_new_one_everything,
+        a_registration_that_races_a_grow_has_the_right_partition,
+        a_grow_adds_what_is_missing_and_keeps_epochs_and_zone_data,
+        only_possible_numbers_of_partitions_are_taken;
     schedules:
         r66_name_is_unique_among_live,
         a_registered_schedule_is_what_was_said,
@@ -95,13 +125,38 @@ conformance! {
         the_same_step_twice_changes_nothing,
         a_stale_term_writes_nothing,
         a_step_ahead_of_the_clock_is_not_moved,
+        a_locked_schedule_stops_no_other,
         p58_one_of_two_planners_moves_the_cursor,
         p34_a_changed_schedule_is_read_again,
         p37_cursor_and_outbox_move_together,
         a_step_too_large_for_one_statement_is_refused;
+    overlap:
+        skip_passes_what_comes_before_the_end_as_one_range,
+        queue_one_holds_one_fire_and_coalesces_the_rest,
+        p46_skip_starts_no_second_fire_before_the_first_has_ended,
+        p64_a_new_leader_skips_while_a_shard_lives,
+        of_two_planners_at_once_one_starts_a_fire,
+        an_edit_of_the_policy_counts_from_the_next_plan_on,
+        a_step_of_several_instants_is_refused_unless_they_may_overlap,
+        downtime_of_a_skipping_schedule_is_two_ranges;
+    held:
+        replace_cancels_what_is_unfinished_and_fires_after_it,
+        a_replaced_unknown_execution_is_ended_by_its_probe,
+        a_replaced_unknown_execution_is_escalated,
+        of_two_sweeps_at_once_one_lets_a_fire_go,
+        fires_that_stay_held_hide_none_behind_them,
+        a_held_fire_that_ended_makes_room_for_another,
+        triggers_and_retries_count_as_unfinished,
+        law_10_a_held_fire_is_not_forgotten,
+        a_locked_execution_delays_no_plan_and_no_sweep,
+        a_held_fire_outlives_its_schedule;
+    plans:
+        what_is_unfinished_is_found_by_its_index;
     edits:
         p08_a_changed_cron_does_not_fire_at_once,
         an_edit_lets_the_ticker_plan_what_is_due,
+        what_was_missed_is_judged_by_the_definition_of_its_time,
+        what_no_ticker_planned_before_an_edit_is_one_range,
         a_pause_lets_the_ticker_plan_what_is_due,
         p48_a_pause_is_one_range_and_resuming_fires_nothing,
         edits_race_a_planner_without_a_gap,
@@ -134,7 +189,17 @@ conformance! {
         only_what_a_lost_stream_held_is_sent_again,
         a_stream_mark_moves_by_compare_and_set,
         queues_are_rows_known_by_name,
-        each_dispatch_has_a_number_of_its_own;
+        each_dispatch_has_a_number_of_its_own,
+        a_claim_deals_the_limit_out_to_the_lanes,
+        a_deep_lane_that_is_paused_is_not_walked;
+    lost:
+        r47_five_dispatches_that_an_idle_fleet_left_are_a_dead_letter,
+        r47_a_fleet_that_is_busy_away_or_another_counts_nothing,
+        a_lost_dispatch_waits_twice_as_long_after_each_loss,
+        only_what_was_sent_and_waits_is_overdue,
+        overdue_dispatches_are_taken_lane_by_lane,
+        of_two_relays_that_find_a_loss_one_sends_again,
+        queues_are_idle_while_a_live_worker_has_had_free_slots;
     enqueue:
         r67_each_one_shot_is_answered_with_its_id,
         a_key_names_one_execution_of_a_job,
@@ -177,6 +242,7 @@ conformance! {
         r85_four_times_move_apart,
         p26_retrying_a_unique_job_has_a_defined_result,
         a_retry_repeats_the_shard_with_a_whole_budget,
+        a_retry_of_a_late_fire_has_the_time_that_was_set,
         only_what_ended_without_success_is_retried,
         of_two_retries_at_once_one_wins;
     cancels:
@@ -193,6 +259,18 @@ conformance! {
         commit_in_takes_every_outcome,
         a_stale_commit_in_changes_nothing,
         a_refused_commit_in_leaves_the_callers_transaction_usable;
+    idempotency:
+        r15_of_a_hundred_callers_one_executes,
+        r15_a_released_key_is_free_at_once,
+        r17_of_fifty_one_takes_over_an_expired_key,
+        r18_each_takeover_raises_the_generation_of_the_token,
+        r19_a_stale_owner_changes_nothing_and_learns_it,
+        a_lost_reply_is_asked_for_again,
+        an_extended_lease_is_not_taken_over,
+        a_mark_follows_the_callers_transaction,
+        an_open_mark_makes_nobody_wait,
+        settled_and_abandoned_keys_are_forgotten,
+        keys_leases_and_results_out_of_bounds_are_refused;
     dead:
         dead_letters_are_listed_newest_first,
         an_unreadable_dead_letter_stops_no_other_and_can_be_discarded,
@@ -205,6 +283,12 @@ conformance! {
         of_two_replays_at_once_one_wins,
         a_stale_message_keeps_its_content_type,
         a_dead_letter_of_an_older_build_is_shown;
+    checkpoints:
+        a_checkpoint_goes_from_attempt_to_attempt_until_success,
+        a_checkpoint_of_another_claim_changes_no_row,
+        a_checkpoint_is_bounded,
+        r39_what_found_no_slot_goes_back_without_a_charge_and_says_so,
+        a_release_of_its_own_claim_ends_unknown;
     fence:
         r18_each_takeover_raises_the_generation,
         r19_stale_commit_changes_no_row,
@@ -214,6 +298,7 @@ conformance! {
         a_result_for_nothing_is_kept_too,
         racing_owners_leave_one_result;
     submitted:
+        a_policy_that_is_not_known_is_pinned_under_the_claim,
         a_new_key_is_recorded_and_claimed_in_one,
         a_known_key_is_not_run_again,
         a_repeated_submit_is_not_charged_twice,
@@ -228,6 +313,7 @@ conformance! {
         a_message_out_of_bounds_is_refused;
     sessions:
         a_session_opens_once,
+        a_renewal_says_what_is_free_leaked_and_draining,
         a_renewal_extends_a_live_session_even_past_its_expiry,
         only_expired_sessions_are_lost,
         a_session_closes_with_nothing_running_or_is_lost,
@@ -245,6 +331,9 @@ conformance! {
         a_lost_last_attempt_fails_and_an_unrepeatable_one_is_unknown,
         a_requested_cancel_ends_what_was_lost,
         a_result_and_a_takeover_race_for_the_row;
+    sweepers:
+        p24_a_sweep_that_acts_late_takes_nothing_that_was_taken_up_again,
+        p24_a_session_renewed_after_the_look_is_not_lost;
     sweeps:
         unknown_is_escalated_once_after_its_time,
         r43_dispatching_is_never_permanent,
@@ -253,12 +342,43 @@ conformance! {
         p11_unknown_kind_is_never_discarded,
         keys_are_forgotten_some_time_after_the_end,
         a_clock_anomaly_is_recorded;
+    probes:
+        r86_a_lost_report_is_unknown_and_a_probe_reconciles_it,
+        a_probe_that_is_claimed_again_is_the_same_and_no_others,
+        of_two_workers_one_makes_the_probe,
+        not_done_is_another_attempt_within_the_budget,
+        not_done_counts_only_a_lease_after_the_loss,
+        in_progress_is_asked_again_ever_less_often,
+        cannot_tell_is_an_operators,
+        a_late_result_and_a_probe_are_decided_by_the_row,
+        a_late_result_racing_a_probe_has_one_winner,
+        a_handler_that_has_not_stopped_is_probed_too,
+        a_lost_probe_is_taken_back_and_its_verdict_refused,
+        a_probe_past_its_deadline_may_be_claimed_by_another,
+        a_probe_given_back_is_asked_at_once_and_not_counted,
+        what_no_worker_can_probe_is_put_off,
+        an_escalation_ends_the_asking_and_not_the_answer,
+        a_cancel_ends_what_is_probed,
+        an_operator_decides_at_any_time,
+        a_ruling_needs_a_reason_and_a_word_of_an_operator;
+    clocks:
+        r44_the_deadline_is_pinned_at_the_claim,
+        r49_an_upgrade_gives_running_rows_their_deadline,
+        r90_a_dispatch_after_acceptance_has_one_accepted_result,
+        r106_failover_off_leaves_a_lost_execution_alone,
+        a_pulse_counts_what_waits,
+        p27_a_pulse_does_not_count_a_backlog;
+    history:
+        p28_a_long_history_under_an_open_reader_is_not_read_by_the_hot_calls,
+        p50_what_is_kept_for_a_time_is_forgotten_in_batches,
+        p50_what_an_attempt_leaves_behind_has_a_bound;
     inspect:
         executions_are_listed_by_every_filter,
         a_fires_results_stand_by_shard,
         an_executions_story_is_told_in_order,
         fires_and_sessions_are_listed_newest_first,
-        queues_are_listed_with_what_waits_in_them;
+        queues_are_listed_with_what_waits_in_them,
+        what_did_not_fire_is_counted_by_reason_and_the_held_fire_is_named;
     audit:
         a_fresh_ledger_exercises_no_law,
         a_ledger_with_work_keeps_every_law,

@@ -8,6 +8,7 @@ use bellwether_store::Store;
 use bellwether_store::executions::{Committed, Outcome};
 use bellwether_store::outbox::{Lane, OutboxRow};
 use bellwether_store::streams::Moved;
+use sqlx::Row as _;
 use uuid::Uuid;
 
 use crate::fixture::{Fixture, whole_ms};
@@ -109,9 +110,15 @@ pub(crate) async fn a_lease_that_ran_out_returns_the_rows(ledger: &Fixture) {
         "the relay that leased it is dead"
     );
     assert_eq!(
-        again[0], leased[0],
+        (&again[0].dispatch, &again[0].lane, again[0].dispatched_at),
+        (
+            &leased[0].dispatch,
+            &leased[0].lane,
+            leased[0].dispatched_at
+        ),
         "the same message, which the broker can tell"
     );
+    assert!(again[0].waited > leased[0].waited, "it waits since then");
 }
 
 pub(crate) async fn paused_lanes_are_skipped(ledger: &Fixture) {
@@ -403,4 +410,122 @@ pub(crate) async fn each_dispatch_has_a_number_of_its_own(ledger: &Fixture) {
         assert_eq!(claimed.generation, i64::from(dispatch_no));
     }
     ledger.assert_laws_hold().await;
+}
+
+/// Plants outbox rows of one lane, each of an execution that waits for it.
+async fn fill(ledger: &Fixture, queue: &str, priority: Priority, count: usize) -> Vec<Uuid> {
+    let new: Vec<_> = (0..count)
+        .map(|_| {
+            let mut new = one_shot("book");
+            (new.queue, new.priority) = (queue.to_owned(), priority);
+            new
+        })
+        .collect();
+    let mut ids = Vec::new();
+    for part in new.chunks(1_000) {
+        let answers = ledger.enqueue(part).await.unwrap();
+        ids.extend(
+            answers
+                .into_iter()
+                .map(bellwether_store::executions::Enqueued::execution_id),
+        );
+    }
+    ids
+}
+
+pub(crate) async fn a_claim_deals_the_limit_out_to_the_lanes(ledger: &Fixture) {
+    fill(ledger, "deep", Priority::Low, 100).await;
+    fill(ledger, "deep", Priority::High, 3).await;
+    fill(ledger, "other", Priority::Normal, 20).await;
+    let claim = async |limit| {
+        let rows = ledger.claim_outbox(limit, secs(60), &[]).await.unwrap();
+        let mut lanes = std::collections::BTreeMap::new();
+        for row in &rows {
+            let lane = (row.lane.queue.clone(), row.lane.priority.as_str());
+            lanes.entry(lane).or_insert_with(Vec::new).push(row.id);
+        }
+        lanes
+    };
+    let outbox = async |queue: &'static str, priority: Priority| {
+        let text = "SELECT id FROM outbox WHERE queue = $1 AND priority = $2 ORDER BY id";
+        let rows = ledger.rows(text, args![queue, priority.as_str()]).await;
+        rows.iter().map(|row| row.int(0)).collect::<Vec<_>>()
+    };
+    let low = outbox("deep", Priority::Low).await;
+    let high = outbox("deep", Priority::High).await;
+    let normal = outbox("other", Priority::Normal).await;
+    let key = |queue: &str, word| (queue.to_owned(), word);
+    let got = claim(23).await;
+    assert_eq!(got[&key("deep", "low")], low[..10], "oldest first");
+    assert_eq!(got[&key("deep", "high")], high[..], "as many as it has");
+    assert_eq!(got[&key("other", "normal")], normal[..10]);
+    let got = claim(1_000).await;
+    assert_eq!(got[&key("deep", "low")], low[10..], "a full limit is used");
+    assert_eq!(got[&key("other", "normal")], normal[10..]);
+    assert_eq!(got.len(), 2);
+    assert!(claim(10).await.is_empty());
+}
+
+pub(crate) async fn a_deep_lane_that_is_paused_is_not_walked(ledger: &Fixture) {
+    const DEEP: usize = 20_000;
+    fill(ledger, "full", Priority::Normal, DEEP).await;
+    let open = fill(ledger, "open", Priority::Normal, 5).await;
+    let paused = [Lane {
+        queue: "full".to_owned(),
+        priority: Priority::Normal,
+    }];
+    ledger
+        .ddl("ANALYZE outbox; ANALYZE execution", "ANALYZE")
+        .await;
+    if let Some(pool) = ledger.raw().postgres() {
+        let plan = claim_plan(pool).await;
+        for table in ["outbox", "execution"] {
+            let read = rows_read(&plan, table);
+            assert!(read < 200, "{read} rows of {table} were read: {plan:#}");
+        }
+    }
+    let rows = ledger.claim_outbox(100, secs(60), &paused).await.unwrap();
+    let mut claimed = executions(&rows);
+    claimed.sort_unstable();
+    let mut wanted = open.clone();
+    wanted.sort_unstable();
+    assert_eq!(claimed, wanted);
+}
+
+/// How Postgres carries out a claim while the lane `full` is paused.
+async fn claim_plan(pool: &sqlx::PgPool) -> serde_json::Value {
+    const EXPLAIN: &str = concat!(
+        "EXPLAIN (ANALYZE, FORMAT JSON) ",
+        include_str!("../../sql/postgres/outbox/claim.sql")
+    );
+    let mut tx = pool.begin().await.unwrap();
+    let row = sqlx::query(EXPLAIN)
+        .bind(100_i64)
+        .bind(1_000_000_i64)
+        .bind(["full"].as_slice())
+        .bind(["normal"].as_slice())
+        .fetch_one(&mut *tx)
+        .await
+        .unwrap();
+    tx.rollback().await.unwrap();
+    let plan = row.try_get_raw(0).unwrap().as_str().unwrap().to_owned();
+    let plan: serde_json::Value = serde_json::from_str(&plan).unwrap();
+    plan[0]["Plan"].clone()
+}
+
+/// Rows of a table that a plan reads.
+pub(crate) fn rows_read(node: &serde_json::Value, table: &str) -> u64 {
+    let mut read = 0.0;
+    if node["Relation Name"] == table && node["Node Type"] != "ModifyTable" {
+        let number = |key: &str| node[key].as_f64().unwrap_or(0.0);
+        read = (number("Actual Rows") + number("Rows Removed by Filter")) * number("Actual Loops");
+    }
+    let below = node["Plans"].as_array().into_iter().flatten();
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "a count of rows"
+    )]
+    let read = read as u64;
+    read + below.map(|node| rows_read(node, table)).sum::<u64>()
 }

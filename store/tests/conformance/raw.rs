@@ -164,6 +164,14 @@ impl Raw {
         }
     }
 
+    /// A pool for what only Postgres can do.
+    pub(crate) fn postgres(&self) -> Option<&PgPool> {
+        match self {
+            Self::Postgres(pool) => Some(pool),
+            Self::Sqlite(_) => None,
+        }
+    }
+
     pub(crate) async fn execute(&self, text: &'static str, args: &[Arg]) -> u64 {
         let done = match self {
             Self::Postgres(pool) => bound!(text, args, |at: DateTime<Utc>| at)

@@ -9,7 +9,7 @@ use bellwether_store::executions::{
     CancelRequested, Commit, Enqueued, NewExecution, Outcome, Retried,
 };
 use bellwether_store::inspect::ExecutionFilter;
-use bellwether_store::schedules::{NewSchedule, Policy, Timing};
+use bellwether_store::schedules::{NewSchedule, Policy, RetryPolicy, Timing};
 use bellwether_store::{ErrorKind, Payload};
 use uuid::Uuid;
 
@@ -274,12 +274,17 @@ pub(crate) async fn a_retry_repeats_the_shard_with_a_whole_budget(ledger: &Fixtu
         max_attempts: 2,
         start_deadline: hours(5),
         on_lost: OnLost::Unknown,
+        retry: RetryPolicy {
+            first: secs(3),
+            cap: secs(9),
+        },
     };
     let schedule = ledger.schedule_of(&new, secs(10)).await;
     let term = ledger.lead().await;
     let shards = ledger.plan_next(&term, &schedule).await;
     let session = ledger.session("worker").await;
     let first = ledger.claim_one(session, shards[1]).await;
+    assert_eq!(first.retry, new.policy.retry, "pinned when it was planned");
     ledger.commit_one(&first, error_after(Duration::ZERO)).await;
     let second = ledger.claim_one(session, shards[1]).await;
     ledger
@@ -326,6 +331,7 @@ pub(crate) async fn a_retry_repeats_the_shard_with_a_whole_budget(ledger: &Fixtu
     let claimed = ledger.claim_one(session, execution_id).await;
     assert_eq!(claimed.payload, new.payload, "the fire's");
     assert_eq!((claimed.timeout, claimed.trace), (secs(7), trace));
+    assert_eq!(claimed.retry, new.policy.retry, "the old row's");
     let on_lost = ledger
         .row(
             "SELECT on_lost FROM execution WHERE id = $1",
@@ -380,7 +386,7 @@ pub(crate) async fn only_what_ended_without_success_is_retried(ledger: &Fixture)
             args![pending, past],
         )
         .await;
-    assert_eq!(ledger.expire_starts(10).await.unwrap(), 1);
+    assert_eq!(ledger.expire_starts(10).await.unwrap().len(), 1);
     assert_eq!(ledger.view(pending).await.state, State::Expired);
     // Its budget of time was negative by hand; a whole one is what the row says.
     ledger
@@ -436,5 +442,34 @@ pub(crate) async fn of_two_retries_at_once_one_wins(ledger: &Fixture) {
         assert_eq!(ledger.outbox_of(execution_id).await, [1]);
     }
     other.close().await;
+    ledger.assert_laws_hold().await;
+}
+
+/// A fire that made up for missed ones began when it was planned; its retry gets no lateness on top.
+pub(crate) async fn a_retry_of_a_late_fire_has_the_time_that_was_set(ledger: &Fixture) {
+    let every = Timing::Every {
+        period_ms: 1000,
+        anchor: None,
+    };
+    let mut new = NewSchedule::new("tick", every);
+    new.policy.start_deadline = secs(90);
+    let schedule = ledger.schedule_of(&new, hours(1)).await;
+    let term = ledger.lead().await;
+    let session = ledger.session("worker").await;
+    let mut id = ledger.plan_next(&term, &schedule).await[0];
+    for _ in 0..2 {
+        let claimed = ledger.claim_one(session, id).await;
+        ledger
+            .commit_one(&claimed, Outcome::Fail("no".to_owned()))
+            .await;
+        let retried = ledger.retry_execution(id, ids::fresh(), None).await;
+        let Retried::Retried { execution_id } = retried.unwrap() else {
+            panic!("no retry");
+        };
+        id = execution_id;
+        let view = ledger.view(id).await;
+        let time = view.start_deadline_at - view.scheduled_at;
+        assert_eq!(time.to_std().unwrap(), secs(90));
+    }
     ledger.assert_laws_hold().await;
 }

@@ -3,10 +3,13 @@
 use std::time::Duration;
 
 use bellwether_schemas::limits::{DESCRIPTION_MAX, PAYLOAD_MAX, SHARD_TOTAL_MAX};
-use bellwether_schemas::state::{OnLost, Priority};
+use bellwether_schemas::state::{OnLost, Overlap, Priority};
 use bellwether_store::definition::Definition;
-use bellwether_store::schedules::{NewSchedule, Origin, Policy, Registered, Removed, Timing};
-use bellwether_store::{ErrorKind, Payload};
+use bellwether_store::schedules::{
+    NewSchedule, Origin, Policy, Registered, Removed, RetryPolicy, Timing,
+};
+use bellwether_store::{CATCH_UP_MAX, ErrorKind, POLICY_MAX, Payload};
+use bellwether_time::MisfirePolicy;
 use chrono::DateTime;
 use futures_util::future::try_join_all;
 
@@ -22,6 +25,10 @@ fn every_second(name: &str) -> NewSchedule {
             anchor: None,
         },
     )
+}
+
+fn caught_up(max: u32, window: Duration) -> MisfirePolicy {
+    MisfirePolicy::CatchUp { max, window }
 }
 
 pub(crate) async fn r66_name_is_unique_among_live(ledger: &Fixture) {
@@ -94,7 +101,14 @@ pub(crate) async fn a_registered_schedule_is_what_was_said(ledger: &Fixture) {
         },
         Timing::At { at },
     ];
-    for (n, timing) in timings.into_iter().enumerate() {
+    let misfires = [
+        caught_up(4, hours(1)),
+        MisfirePolicy::Skip,
+        MisfirePolicy::FireOnce,
+    ];
+    let overlaps = [Overlap::QueueOne, Overlap::Skip, Overlap::Replace];
+    let policies = misfires.into_iter().zip(overlaps);
+    for ((n, timing), (misfire, overlap)) in timings.into_iter().enumerate().zip(policies) {
         let new = NewSchedule {
             name: format!("s{n}"),
             description: "what it is for".to_owned(),
@@ -109,8 +123,14 @@ pub(crate) async fn a_registered_schedule_is_what_was_said(ledger: &Fixture) {
                 max_attempts: 9,
                 start_deadline: hours(2),
                 on_lost: OnLost::Unknown,
+                retry: RetryPolicy {
+                    first: secs(2),
+                    cap: secs(30),
+                },
             },
             grace: secs(7),
+            misfire,
+            overlap,
             origin: Origin::Code,
         };
         let before = whole_ms(ledger.now().await);
@@ -126,6 +146,7 @@ pub(crate) async fn a_registered_schedule_is_what_was_said(ledger: &Fixture) {
         assert_eq!((&read.timing, read.priority), (&new.timing, new.priority));
         assert_eq!((read.shard_total, &read.policy), (3, &new.policy));
         assert_eq!((read.grace, read.origin), (new.grace, new.origin));
+        assert_eq!((read.misfire, read.overlap), (misfire, overlap));
         assert_eq!(
             (&read.description, read.edited_at),
             (&new.description, None)
@@ -199,7 +220,14 @@ pub(crate) async fn a_removed_name_can_be_used_again(ledger: &Fixture) {
         Removed::NotFound
     );
     assert!(ledger.schedules().await.unwrap().is_empty());
-    assert!(ledger.due_schedules(10).await.unwrap().schedules.is_empty());
+    assert!(
+        ledger
+            .due_schedules(&[0], 10)
+            .await
+            .unwrap()
+            .schedules
+            .is_empty()
+    );
     let late = ledger
         .plan(&term, &[step(&read, &[read.cursor + secs(1)])])
         .await
@@ -243,7 +271,7 @@ pub(crate) async fn bad_definitions_are_refused(ledger: &Fixture) {
         zone: zone.into(),
     };
     let good = NewSchedule::new("good", cron("0 0 2 * * *", "Europe/Berlin"));
-    let changes: [(&str, Change); 14] = [
+    let changes: [(&str, Change); 21] = [
         ("empty name", |s| s.name.clear()),
         ("name with a dot", |s| s.name = "a.b".into()),
         ("name too long", |s| s.name = "n".repeat(65)),
@@ -276,6 +304,25 @@ pub(crate) async fn bad_definitions_are_refused(ledger: &Fixture) {
         ("NUL in the description", |s| s.description = "a\0b".into()),
         ("description too long", |s| {
             s.description = "ü".repeat(DESCRIPTION_MAX + 1);
+        }),
+        ("retries after nothing", |s| {
+            s.policy.retry.first = Duration::ZERO;
+        }),
+        ("a cap below the first retry", |s| {
+            s.policy.retry.cap = Duration::from_millis(999);
+        }),
+        ("a cap beyond the calendar", |s| {
+            s.policy.retry.cap = POLICY_MAX + secs(1);
+        }),
+        ("a catch-up of none", |s| s.misfire = caught_up(0, hours(1))),
+        ("a catch-up of too many", |s| {
+            s.misfire = caught_up(CATCH_UP_MAX + 1, hours(1));
+        }),
+        ("a catch-up of no time", |s| {
+            s.misfire = caught_up(1, Duration::ZERO);
+        }),
+        ("a catch-up beyond the calendar", |s| {
+            s.misfire = caught_up(1, POLICY_MAX + secs(1));
         }),
     ];
     for (what, change) in changes {

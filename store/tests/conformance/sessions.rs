@@ -5,11 +5,48 @@ use std::time::Duration;
 use bellwether_schemas::ids;
 use bellwether_schemas::state::{Capability, SessionState};
 use bellwether_store::ErrorKind;
-use bellwether_store::sessions::{SessionClosed, SessionRenewed};
+use bellwether_store::sessions::{SessionClosed, SessionRenewed, SessionReport};
 
 use crate::fixture::{Fixture, whole_ms};
 use crate::raw::args;
 use crate::vocabulary::{LEASE, complete, new_session, one_shot, secs};
+
+/// Of a worker without a free slot.
+const BUSY: SessionReport = SessionReport {
+    free_for: None,
+    leaked: 0,
+    draining: false,
+};
+
+pub(crate) async fn a_renewal_says_what_is_free_leaked_and_draining(ledger: &Fixture) {
+    let id = ledger.session("worker").await;
+    let view = async || ledger.sessions(10).await.unwrap().remove(0);
+    let fresh = view().await;
+    assert_eq!((fresh.free_since, fresh.leaked), (None, 0));
+    assert_eq!(fresh.draining_since, None);
+    let renew = async |report| ledger.renew_session(id, LEASE, report).await.unwrap();
+    let before = ledger.now().await;
+    renew(SessionReport {
+        free_for: Some(secs(5)),
+        leaked: 2,
+        draining: false,
+    })
+    .await;
+    let free = view().await;
+    assert_eq!(free.leaked, 2);
+    let since = free.free_since.unwrap();
+    assert!(since >= whole_ms(before) - secs(5) && since <= ledger.now().await - secs(5));
+    let draining = SessionReport {
+        draining: true,
+        ..BUSY
+    };
+    renew(draining).await;
+    let first = view().await;
+    assert_eq!((first.free_since, first.leaked), (None, 0));
+    assert!(first.draining_since.is_some());
+    renew(draining).await;
+    assert_eq!(view().await.draining_since, first.draining_since);
+}
 
 pub(crate) async fn a_session_opens_once(ledger: &Fixture) {
     let mut new = new_session(ids::fresh(), "w1");
@@ -61,12 +98,12 @@ pub(crate) async fn a_renewal_extends_a_live_session_even_past_its_expiry(ledger
     };
     let opened = expires().await;
     assert_eq!(
-        ledger.renew_session(id, secs(60)).await.unwrap(),
+        ledger.renew_session(id, secs(60), BUSY).await.unwrap(),
         SessionRenewed::Live
     );
     assert!(expires().await > opened + secs(40));
     ledger.expire_session(id).await;
-    let renewed = ledger.renew_session(id, LEASE).await.unwrap();
+    let renewed = ledger.renew_session(id, LEASE, BUSY).await.unwrap();
     assert_eq!(renewed, SessionRenewed::Live, "no sweep was first");
     assert!(expires().await > ledger.now().await);
     assert!(ledger.lose_sessions(10).await.unwrap().is_empty());
@@ -74,11 +111,14 @@ pub(crate) async fn a_renewal_extends_a_live_session_even_past_its_expiry(ledger
     ledger.lose(id).await;
     let before = ledger.row("SELECT * FROM session", args![]).await;
     assert_eq!(
-        ledger.renew_session(id, LEASE).await.unwrap(),
+        ledger.renew_session(id, LEASE, BUSY).await.unwrap(),
         SessionRenewed::Lost
     );
     assert_eq!(
-        ledger.renew_session(ids::fresh(), LEASE).await.unwrap(),
+        ledger
+            .renew_session(ids::fresh(), LEASE, BUSY)
+            .await
+            .unwrap(),
         SessionRenewed::Lost
     );
     assert_eq!(
@@ -152,7 +192,7 @@ pub(crate) async fn a_session_closes_with_nothing_running_or_is_lost(ledger: &Fi
         SessionClosed::AlreadyEnded
     );
     assert_eq!(
-        ledger.renew_session(idle, LEASE).await.unwrap(),
+        ledger.renew_session(idle, LEASE, BUSY).await.unwrap(),
         SessionRenewed::Lost
     );
     assert_eq!(
@@ -328,7 +368,12 @@ pub(crate) async fn requests_to_cancel_are_told_to_the_session_that_runs_them(le
             told.push(claimed);
         }
     }
-    let hints = async || ledger.cancel_hints(mine).await.unwrap();
+    let hints = async || {
+        let hints = ledger.cancel_hints(mine).await.unwrap();
+        assert!(hints.iter().all(|hint| hint.ago < secs(60)), "{hints:?}");
+        let claims = hints.into_iter().map(|hint| hint.claim_id);
+        claims.collect::<Vec<_>>()
+    };
     let claims: Vec<_> = told.iter().map(|claimed| claimed.claim_id).collect();
     assert_eq!(hints().await, claims);
     ledger.commit_one(&told[0], complete()).await;

@@ -2,12 +2,13 @@
 
 use bellwether_schemas::ids;
 use bellwether_schemas::limits::{KEY_MAX, PAYLOAD_MAX};
-use bellwether_schemas::state::{DeadReason, State, Trigger};
+use bellwether_schemas::state::{DeadReason, OnLost, State, Trigger};
 use bellwether_schemas::trace::TraceContext;
 use bellwether_store::dead::DeadLetter;
 use bellwether_store::executions::{
-    ClaimAnswer, Committed, Enqueued, NewExecution, Refusal, SubmitAsk,
+    ClaimAnswer, Committed, Enqueued, NewExecution, PolicyPinned, Refusal, SubmitAsk,
 };
+use bellwether_store::schedules::Policy;
 use bellwether_store::{ErrorKind, Payload};
 use futures_util::future::try_join_all;
 
@@ -29,6 +30,7 @@ pub(crate) async fn a_new_key_is_recorded_and_claimed_in_one(ledger: &Fixture) {
     let mut ask = message("book", "k1", now);
     ask.queue = "entries".into();
     ask.policy.timeout = secs(33);
+    ask.policy.retry.cap = secs(44);
     ask.trace = TraceContext::parse(
         "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
         None,
@@ -46,6 +48,7 @@ pub(crate) async fn a_new_key_is_recorded_and_claimed_in_one(ledger: &Fixture) {
     assert_eq!((got.job.as_str(), got.queue.as_str()), ("book", "entries"));
     assert_eq!((got.trigger, got.timeout), (Trigger::Submit, secs(33)));
     assert_eq!((&got.payload, &got.trace), (&ask.payload, &ask.trace));
+    assert_eq!(got.retry, ask.policy.retry);
     let view = ledger.view(id).await;
     assert_eq!(
         (view.state, view.key.as_deref()),
@@ -312,6 +315,96 @@ pub(crate) async fn without_a_handler_it_is_recorded_and_deferred(ledger: &Fixtu
     assert_eq!(ledger.dispatch_due(10).await.unwrap(), 1);
     let other = ledger.session("one that knows it").await;
     assert_eq!(ledger.claim_one(other, id).await.payload, ask.payload);
+    ledger.assert_laws_hold().await;
+}
+
+/// Who records a message without its job knows nothing of the job's policy: whoever has the job
+/// pins it before the handler may start.
+pub(crate) async fn a_policy_that_is_not_known_is_pinned_under_the_claim(ledger: &Fixture) {
+    let other = ledger.session("one that does not know it").await;
+    let policy = Policy {
+        timeout: secs(77),
+        max_attempts: 2,
+        start_deadline: hours(1),
+        on_lost: OnLost::Unknown,
+        ..Policy::default()
+    };
+    let known = ledger.session("one that knows it").await;
+    for (key, own_timeout) in [("job's", false), ("own", true)] {
+        let mut ask = message("pay", key, ledger.now().await);
+        ask.has_handler = false;
+        ask.own_timeout = own_timeout;
+        ask.policy.timeout = secs(33);
+        assert_eq!(
+            refused(&submit(ledger, other, &ask).await),
+            Refusal::Recorded
+        );
+        let id = ids::execution(ask.fire_id, 0);
+        ledger.make_due(id).await;
+        assert_eq!(ledger.dispatch_due(10).await.unwrap(), 1);
+        let got = ledger.claim_one(known, id).await;
+        assert!(!got.policy_known, "recorded by another");
+        let before = ledger.snapshot(id).await;
+        let fenced = ledger.pin_policy(id, ids::token(), got.generation, &policy);
+        assert_eq!(fenced.await.unwrap(), PolicyPinned::Fenced);
+        let fenced = ledger.pin_policy(id, got.claim_id, got.generation + 1, &policy);
+        assert_eq!(fenced.await.unwrap(), PolicyPinned::Fenced);
+        assert_eq!(ledger.snapshot(id).await, before, "nothing was written");
+
+        let wanted = if own_timeout { secs(33) } else { secs(77) };
+        for _repeat in 0..2 {
+            let pinned = ledger.pin_policy(id, got.claim_id, got.generation, &policy);
+            let PolicyPinned::Pinned {
+                deadline_at,
+                timeout,
+                max_attempts,
+            } = pinned.await.unwrap()
+            else {
+                panic!("fenced");
+            };
+            assert_eq!((timeout, max_attempts), (wanted, 2));
+            let view = ledger.view(id).await;
+            assert_eq!(view.deadline_at, Some(deadline_at));
+            assert!(deadline_at >= view.claimed_at.unwrap() + wanted + secs(2));
+            assert_eq!(view.start_deadline_at, view.scheduled_at + hours(1));
+        }
+    }
+    // The lost worker may have done it: the job's word counts from the pin on.
+    let mut lost = message("pay", "lost", ledger.now().await);
+    lost.has_handler = false;
+    submit(ledger, other, &lost).await;
+    let id = ids::execution(lost.fire_id, 0);
+    ledger.make_due(id).await;
+    ledger.dispatch_due(10).await.unwrap();
+    let first = ledger.claim_one(known, id).await;
+    ledger.take_over(known).await;
+    let view = ledger.view(id).await;
+    assert_eq!(
+        view.state,
+        State::Retrying,
+        "lost before the pin: nothing had begun"
+    );
+    ledger.make_due(id).await;
+    let known = ledger.session("another that knows it").await;
+    let again = ledger.claim_one(known, id).await;
+    assert!(!again.policy_known && again.generation > first.generation);
+    let once = Policy {
+        max_attempts: 1,
+        ..policy
+    };
+    let pinned = ledger.pin_policy(id, again.claim_id, again.generation, &once);
+    assert!(
+        matches!(
+            pinned.await.unwrap(),
+            PolicyPinned::Pinned {
+                max_attempts: 2,
+                ..
+            }
+        ),
+        "not fewer than were charged"
+    );
+    ledger.take_over(known).await;
+    assert_eq!(ledger.view(id).await.state, State::Unknown);
     ledger.assert_laws_hold().await;
 }
 

@@ -60,6 +60,7 @@ pub(crate) fn message(job: &str, key: &str, stored_at: DateTime<Utc>) -> SubmitA
         policy: bellwether_store::schedules::Policy::default(),
         trace: None,
         stored_at,
+        own_timeout: false,
         has_handler: true,
     }
 }
@@ -128,6 +129,7 @@ pub(crate) fn step(schedule: &Schedule, instants: &[DateTime<Utc>]) -> PlanStep 
         new_cursor,
         new_next_at: Some(new_cursor + secs(1)),
         shard_total: schedule.shard_total,
+        overlap: schedule.overlap,
         fires: fires.collect(),
         missed: None,
         fault: None,

@@ -83,6 +83,22 @@ pub struct Heard {
 }
 
 impl Heard {
+    /// Its subject up to its queue: what spans and metrics are named by.
+    pub fn template(&self) -> &str {
+        template(&self.subject)
+    }
+
+    /// The queue, which every subject of ours names.
+    pub fn queue(&self) -> &str {
+        let queue = self.template().rsplit('.').next();
+        queue.unwrap_or_default()
+    }
+
+    /// Whether the broker has delivered it before: its `AckWait` passed without an ack.
+    pub fn is_redelivered(&self) -> bool {
+        self.delivery_count > 1
+    }
+
     /// The span `process {subject up to its queue}` of a message that was received `ago` and was
     /// claimed.
     ///

@@ -6,6 +6,8 @@
     reason = "tests say what went wrong by panicking"
 )]
 
+mod downtime;
+mod partitions;
 mod planning;
 mod support;
 mod sweeps;
@@ -53,6 +55,8 @@ on_both! { terms:
     r31_configured_partition_count_must_match
     a_stopped_ticker_resigns_so_that_the_next_one_leads_at_once
     a_leader_that_slept_steps_down_by_its_boot_clock
+    a_term_that_is_believed_in_no_more_is_given_back
+    a_lease_in_its_name_that_a_ticker_does_not_know_of_is_given_back
     a_clock_step_holds_all_cursors_for_one_term
     a_killed_leader_is_replaced_within_12_5_s_at_the_default_leases
 }
@@ -63,17 +67,40 @@ on_postgres! { terms:
     p68_a_planner_that_hangs_gives_up_the_term
 }
 
+on_both! { partitions:
+    partitions_are_shared_and_failover_is_of_the_dead_ones_alone
+    r27_live_tickers_follow_a_new_map_without_a_restart
+    a_lost_term_stops_its_partition_alone
+    p60_a_missing_lease_row_stops_its_partition_and_no_sharing
+}
+
+// SQLite has no row locks, and no network to it that could be away.
+on_postgres! { partitions:
+    a_lease_that_cannot_be_had_stops_no_other
+    p10_an_outage_ends_no_ticker_that_leads_many_partitions
+}
+
 on_both! { planning:
     p05_a_fire_appears_late_once_with_its_nominal_time
     p38_planning_goes_on_after_an_error
+    p38_a_panic_inside_the_tick_ends_the_ticker_and_its_readiness
     p57_three_hours_down_is_one_fire_and_one_range
     r70_shards_are_planned_together_and_the_waker_is_told
     a_large_second_is_planned_in_several_statements
 }
 
+on_both! { downtime:
+    p57_after_three_hours_each_policy_settles_exactly_and_goes_on_in_time
+    after_three_hours_overlap_policies_settle_exactly_and_hold_one_fire_at_most
+    p48_a_new_leader_after_six_days_fires_what_the_policy_allows_and_no_more
+    p64_a_takeover_fires_nothing_while_the_fire_before_is_unfinished
+    a_missed_instant_is_judged_by_the_timing_that_was_valid_then
+}
+
 on_both! { sweeps:
     p62_a_lost_worker_raises_attempts_and_no_fires
     r43_without_a_worker_an_execution_ends_at_its_start_deadline
+    a_replacing_schedule_goes_on_by_itself
     r69_what_is_due_later_is_dispatched_by_a_standby_too
     a_fresh_ticker_declares_no_session_lost_for_one_lease
     r68_a_schedule_ends_when_the_whole_fleet_has_stopped_to_define_it

@@ -4,10 +4,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use bellwether_sandbox::{eventually, shared};
+use bellwether_sandbox::{Proxy, eventually, shared};
 use bellwether_store::schedules::{NewSchedule, Registered, Schedule, Timing};
 use bellwether_store::{Store, connect, migrate};
-use bellwether_ticker::{BootClock, Error, Handle, NoWaker, Options, SystemBootClock, Ticker};
+use bellwether_ticker::{
+    BootClock, Error, Handle, NoWaker, Options, SystemBootClock, Ticker, Waker,
+};
 use chrono::{DateTime, Utc};
 use sqlx::AssertSqlSafe;
 use sqlx::{PgPool, SqlitePool};
@@ -29,6 +31,16 @@ pub(crate) struct Sandbox {
 enum Plain {
     Postgres(PgPool),
     Sqlite(SqlitePool),
+}
+
+/// Instants that did not fire, as the ledger has them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Range {
+    pub(crate) reason: String,
+    pub(crate) from: DateTime<Utc>,
+    pub(crate) until: DateTime<Utc>,
+    pub(crate) count: usize,
+    pub(crate) recorded_at: DateTime<Utc>,
 }
 
 /// A ticker that runs.
@@ -113,6 +125,23 @@ impl Sandbox {
         lock
     }
 
+    /// Locks one lease row, on Postgres, as a planner that hangs does, until the transaction ends.
+    pub(crate) async fn lock_lease(
+        &self,
+        partition: i32,
+    ) -> sqlx::Transaction<'static, sqlx::Postgres> {
+        let Plain::Postgres(pool) = &self.plain else {
+            panic!("SQLite has no row locks");
+        };
+        let mut lock = pool.begin().await.unwrap();
+        sqlx::query("SELECT FROM lease WHERE partition = $1 FOR KEY SHARE")
+            .bind(partition)
+            .fetch_one(&mut *lock)
+            .await
+            .unwrap();
+        lock
+    }
+
     /// The one number that a query returns; the query is the same in both dialects.
     pub(crate) async fn number(&self, query: &str) -> i64 {
         let query = AssertSqlSafe(query.to_owned());
@@ -122,17 +151,96 @@ impl Sandbox {
         }
     }
 
+    /// Moves all schedules into the past by plain SQL, as if they had been registered so many hours
+    /// earlier and no ticker had run since.
+    pub(crate) async fn set_back(&self, hours: u32) {
+        let (interval, ms) = (
+            format!("interval '{hours} h'"),
+            i64::from(hours) * 3_600_000,
+        );
+        for (table, columns) in [
+            ("schedule", ["anchor", "cursor", "history_from"].as_slice()),
+            ("schedule_timing", &["anchor", "valid_from"]),
+        ] {
+            let set = |by: &str| {
+                let earlier = columns.iter().map(|one| format!("{one} = {one} - {by}"));
+                let earlier = earlier.collect::<Vec<_>>().join(", ");
+                format!("UPDATE {table} SET {earlier}")
+            };
+            self.sql(&set(&interval), &set(&ms.to_string())).await;
+        }
+    }
+
+    /// What is recorded of a schedule as not fired, oldest first.
+    pub(crate) async fn ranges(&self, id: Uuid) -> Vec<Range> {
+        let at = |micros| DateTime::from_timestamp_micros(micros).unwrap();
+        let rows: Vec<(String, i64, i64, i64, i64)> = match &self.plain {
+            Plain::Postgres(pool) => sqlx::query_as(
+                "SELECT reason, (extract(epoch FROM from_at) * 1000000)::bigint,
+                     (extract(epoch FROM until_at) * 1000000)::bigint, count,
+                     (extract(epoch FROM recorded_at) * 1000000)::bigint
+                 FROM non_fire WHERE schedule_id = $1 ORDER BY from_at",
+            )
+            .bind(id)
+            .fetch_all(pool)
+            .await
+            .unwrap(),
+            Plain::Sqlite(pool) => sqlx::query_as(
+                "SELECT reason, from_at * 1000, until_at * 1000, count, recorded_at * 1000
+                 FROM non_fire WHERE schedule_id = ?1 ORDER BY from_at",
+            )
+            .bind(id)
+            .fetch_all(pool)
+            .await
+            .unwrap(),
+        };
+        rows.into_iter()
+            .map(|(reason, from, until, count, recorded)| Range {
+                reason,
+                from: at(from),
+                until: at(until),
+                count: usize::try_from(count).unwrap(),
+                recorded_at: at(recorded),
+            })
+            .collect()
+    }
+
     pub(crate) async fn ticker(&self, options: Options) -> Running {
         self.ticker_by(options, Arc::new(SystemBootClock)).await
     }
 
     pub(crate) async fn ticker_by(&self, options: Options, clock: Arc<dyn BootClock>) -> Running {
+        self.start(options, clock, Arc::new(NoWaker)).await
+    }
+
+    /// One that tells `waker` of the work it makes.
+    pub(crate) async fn ticker_with(&self, options: Options, waker: Arc<dyn Waker>) -> Running {
+        self.start(options, Arc::new(SystemBootClock), waker).await
+    }
+
+    /// One that reaches its Postgres through a proxy; the test itself does not.
+    pub(crate) async fn ticker_behind_a_proxy(&self, options: Options) -> (Running, Proxy) {
+        let (before, after) = self.options.url.rsplit_once(':').unwrap();
+        let end = after.find(['/', '?']).unwrap_or(after.len());
+        let proxy = Proxy::start(after[..end].parse().unwrap()).await.unwrap();
+        let mut way = self.options.clone();
+        way.url = format!("{before}:{}{}", proxy.port(), &after[end..]);
+        let (store, lease_store) = (connect(&way).await.unwrap(), connect(&way).await.unwrap());
+        let clock = Arc::new(SystemBootClock);
+        let waker = Arc::new(NoWaker);
+        let ticker = Ticker::with_clock(store, lease_store, waker, options, clock).unwrap();
+        (Running::start(ticker), proxy)
+    }
+
+    async fn start(
+        &self,
+        options: Options,
+        clock: Arc<dyn BootClock>,
+        waker: Arc<dyn Waker>,
+    ) -> Running {
         let (store, lease_store) = (self.open().await, self.open().await);
-        let ticker =
-            Ticker::with_clock(store, lease_store, Arc::new(NoWaker), options, clock).unwrap();
-        let (handle, stop) = (ticker.handle(), CancellationToken::new());
-        let task = tokio::spawn(ticker.run(stop.clone()));
-        Running { handle, stop, task }
+        let ticker = Ticker::with_clock(store, lease_store, waker, options, clock).unwrap();
+        Running::start(ticker)
     }
 
     /// Another connection to the ledger.
@@ -214,13 +322,42 @@ impl Sandbox {
         }
     }
 
+    /// Takes the lease away from whoever has it, for three seconds: as a takeover does it, in one
+    /// statement per table, by hand.
+    pub(crate) async fn steal_lease(&self) {
+        self.sql(
+            "WITH locked AS MATERIALIZED (SELECT partition FROM lease FOR UPDATE),
+             stolen AS (UPDATE lease SET term_id = gen_random_uuid(), epoch = epoch + 1,
+                 holder = 'thief', renewed_at = clock_timestamp(),
+                 expires_at = clock_timestamp() + interval '3 s'
+                 FROM locked WHERE lease.partition = locked.partition
+                 RETURNING lease.partition, epoch, term_id, renewed_at),
+             ended AS (UPDATE term SET ended_at = renewed_at FROM stolen WHERE ended_at IS NULL)
+             INSERT INTO term SELECT partition, epoch, term_id, 'thief', renewed_at, NULL
+             FROM stolen",
+            "UPDATE lease SET term_id = randomblob(16), epoch = epoch + 1, holder = 'thief',
+                 expires_at = CAST(unixepoch('subsec') * 1000 AS INTEGER) + 3000;
+             UPDATE term SET ended_at = CAST(unixepoch('subsec') * 1000 AS INTEGER)
+                 WHERE ended_at IS NULL;
+             INSERT INTO term SELECT partition, epoch, term_id, 'thief',
+                 CAST(unixepoch('subsec') * 1000 AS INTEGER), NULL FROM lease",
+        )
+        .await;
+    }
+
     /// The ledger's now.
     pub(crate) async fn now(&self) -> DateTime<Utc> {
-        self.store.due_schedules(1).await.unwrap().now
+        self.store.due_schedules(&[0], 1).await.unwrap().now
     }
 }
 
 impl Running {
+    fn start(ticker: Ticker) -> Self {
+        let (handle, stop) = (ticker.handle(), CancellationToken::new());
+        let task = tokio::spawn(ticker.run(stop.clone()));
+        Self { handle, stop, task }
+    }
+
     pub(crate) async fn leads(&self) {
         eventually("leadership", PATIENCE, async || self.handle.is_leader())
             .await

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use bellwether_sandbox::eventually;
 use bellwether_schemas::ids;
-use bellwether_schemas::state::{Reason, SessionState, State};
+use bellwether_schemas::state::{Overlap, Reason, SessionState, State};
 use bellwether_store::Payload;
 use bellwether_store::definition::Definition;
 use bellwether_store::edit::{Synced, sync};
@@ -19,7 +19,7 @@ use uuid::Uuid;
 use crate::support::{PATIENCE, Sandbox, quick};
 
 impl Sandbox {
-    async fn session(&self, lease: Duration) -> Uuid {
+    pub(crate) async fn session(&self, lease: Duration) -> Uuid {
         self.session_of(lease, &[]).await
     }
 
@@ -54,7 +54,7 @@ impl Sandbox {
         sessions.into_iter().find(|one| one.id == id).unwrap().state
     }
 
-    async fn executions_of(&self, fire_id: Uuid) -> Vec<ExecutionView> {
+    pub(crate) async fn executions_of(&self, fire_id: Uuid) -> Vec<ExecutionView> {
         let filter = ExecutionFilter {
             fire_id: Some(fire_id),
             limit: 100,
@@ -64,7 +64,7 @@ impl Sandbox {
     }
 
     /// Claims all shards of the fire at the dispatch that their rows name.
-    async fn claim_all(&self, session: Uuid, fire_id: Uuid) {
+    pub(crate) async fn claim_all(&self, session: Uuid, fire_id: Uuid) {
         let asks: Vec<_> = self
             .executions_of(fire_id)
             .await
@@ -160,6 +160,37 @@ pub(crate) async fn r43_without_a_worker_an_execution_ends_at_its_start_deadline
         .await
         .unwrap();
     ticker.stop().await.unwrap();
+}
+
+/// Nobody works here: each fire is replaced by the next, which is held until the sweeps have
+/// cancelled the one before.
+pub(crate) async fn a_replacing_schedule_goes_on_by_itself(sandbox: &Sandbox) {
+    let ticker = sandbox.ticker(quick()).await;
+    let every = Timing::Every {
+        period_ms: 1_000,
+        anchor: None,
+    };
+    let mut new = NewSchedule::new("replacing", every);
+    new.overlap = Overlap::Replace;
+    let schedule = sandbox.register(&new).await;
+    let goes_on = async || {
+        let stats = ticker.handle.stats();
+        stats.fires_cancelled >= 2 && stats.fires_released >= 2
+    };
+    eventually("two fires were replaced", PATIENCE, goes_on)
+        .await
+        .unwrap();
+    ticker.stop().await.unwrap();
+    let mut fires = sandbox.store.fires(schedule, 100).await.unwrap();
+    fires.reverse();
+    assert_eq!(fires[0].held_behind, None);
+    for pair in fires.windows(2).take(2) {
+        assert_eq!(pair[1].held_behind, Some(pair[0].id));
+        let executions = sandbox.executions_of(pair[0].id).await;
+        assert_eq!(executions[0].state, State::Cancelled);
+        assert!(pair[1].released_at.unwrap() >= executions[0].ended_at.unwrap());
+    }
+    sandbox.assert_audit_clean().await;
 }
 
 pub(crate) async fn r69_what_is_due_later_is_dispatched_by_a_standby_too(sandbox: &Sandbox) {

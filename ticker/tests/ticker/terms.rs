@@ -15,26 +15,7 @@ pub(crate) async fn p01_a_stolen_lease_ends_planning_until_the_thief_is_gone(san
     sandbox.fired(schedule, 1).await;
     let epoch = ticker.handle.epoch().unwrap();
 
-    // As a takeover does it, in one statement per table, by hand.
-    sandbox
-        .sql(
-            "WITH locked AS MATERIALIZED (SELECT partition FROM lease FOR UPDATE),
-             stolen AS (UPDATE lease SET term_id = gen_random_uuid(), epoch = epoch + 1,
-                 holder = 'thief', renewed_at = clock_timestamp(),
-                 expires_at = clock_timestamp() + interval '3 s'
-                 FROM locked WHERE lease.partition = locked.partition
-                 RETURNING lease.partition, epoch, term_id, renewed_at),
-             ended AS (UPDATE term SET ended_at = renewed_at FROM stolen WHERE ended_at IS NULL)
-             INSERT INTO term SELECT partition, epoch, term_id, 'thief', renewed_at, NULL
-             FROM stolen",
-            "UPDATE lease SET term_id = randomblob(16), epoch = epoch + 1, holder = 'thief',
-                 expires_at = CAST(unixepoch('subsec') * 1000 AS INTEGER) + 3000;
-             UPDATE term SET ended_at = CAST(unixepoch('subsec') * 1000 AS INTEGER)
-                 WHERE ended_at IS NULL;
-             INSERT INTO term SELECT partition, epoch, term_id, 'thief',
-                 CAST(unixepoch('subsec') * 1000 AS INTEGER), NULL FROM lease",
-        )
-        .await;
+    sandbox.steal_lease().await;
     eventually("the end of the term", PATIENCE, async || {
         !ticker.handle.is_leader()
     })
@@ -234,10 +215,11 @@ pub(crate) async fn a_stopped_ticker_resigns_so_that_the_next_one_leads_at_once(
     eventually("the second knows the first", PATIENCE, waits)
         .await
         .unwrap();
-    assert_eq!(
-        (first.handle.ready(), second.handle.ready()),
-        (Ok(()), Ok(()))
-    );
+    // Every loop has to come round once first.
+    let both = async || first.handle.ready().is_ok() && second.handle.ready().is_ok();
+    eventually("leader and standby ready", PATIENCE, both)
+        .await
+        .unwrap();
     let handle = first.handle.clone();
     first.stop().await.unwrap();
     assert!(!handle.is_leader());
@@ -286,6 +268,46 @@ pub(crate) async fn a_leader_that_slept_steps_down_by_its_boot_clock(sandbox: &S
     sandbox.fired(schedule, 4).await;
     ticker.stop().await.unwrap();
     sandbox.assert_each_instant_fired_once(schedule, 4).await;
+}
+
+pub(crate) async fn a_term_that_is_believed_in_no_more_is_given_back(sandbox: &Sandbox) {
+    // A lease that nobody would wait for.
+    let long = Options {
+        lease: Duration::from_mins(30),
+        self_fence: Duration::from_mins(5),
+        ..quick()
+    };
+    let clock = Arc::new(Sleepy::default());
+    let ticker = sandbox.ticker_by(long, Arc::clone(&clock) as _).await;
+    ticker.leads().await;
+    let epoch = ticker.handle.epoch().unwrap();
+    let six_minutes = 6 * 60 * 1_000;
+    clock.slept_ms.fetch_add(six_minutes, Ordering::SeqCst);
+    ticker.leads().await;
+    assert_eq!(ticker.handle.epoch(), Some(epoch + 1));
+    ticker.stop().await.unwrap();
+}
+
+pub(crate) async fn a_lease_in_its_name_that_a_ticker_does_not_know_of_is_given_back(
+    sandbox: &Sandbox,
+) {
+    let ticker = sandbox.ticker(quick()).await;
+    ticker.leads().await;
+    let epoch = ticker.handle.epoch().unwrap();
+    // A bid of its own that it has not waited for, with a lease that nobody would wait for.
+    sandbox
+        .sql(
+            "UPDATE lease SET epoch = epoch + 1, term_id = gen_random_uuid(),
+                 expires_at = clock_timestamp() + interval '1 h'",
+            "UPDATE lease SET epoch = epoch + 1, term_id = randomblob(16),
+                 expires_at = CAST(unixepoch('subsec') * 1000 AS INTEGER) + 3600000",
+        )
+        .await;
+    let again = async || ticker.handle.epoch() == Some(epoch + 2);
+    eventually("a term of its own", PATIENCE, again)
+        .await
+        .unwrap();
+    ticker.stop().await.unwrap();
 }
 
 pub(crate) async fn a_clock_step_holds_all_cursors_for_one_term(sandbox: &Sandbox) {

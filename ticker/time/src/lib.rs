@@ -33,7 +33,7 @@ mod zone;
 
 pub use cron::{Class, Cron};
 pub use interval::{PERIOD_MAX, PERIOD_MIN, parse_interval};
-pub use misfire::{Misfire, MissedRange, Step, step};
+pub use misfire::{Misfire, MisfirePolicy, MissedRange, Step, step};
 pub use occurrence::{Fold, Occurrence, next_n};
 pub use reject::Rejected;
 pub use timing::Timing;

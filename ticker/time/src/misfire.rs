@@ -6,18 +6,49 @@ use chrono::{DateTime, TimeDelta, Utc};
 
 use crate::timing::Timing;
 
-/// The misfire rule `fire_once`: after an outage the newest missed instant fires and stands for the
-/// rest, which is recorded as one range.
+/// When an instant counts as missed, and what becomes of it then.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Misfire {
-    /// How late the oldest unsettled instant may be for all to count as on time. Default 60 s.
+    /// How late an instant may be and still be on time; one that is later is missed.
+    /// Default 60 s.
     pub grace: Duration,
+    /// What fires of those that were missed. Default `fire_once`.
+    pub policy: MisfirePolicy,
 }
 
 impl Default for Misfire {
     fn default() -> Self {
         Self {
             grace: Duration::from_mins(1),
+            policy: MisfirePolicy::FireOnce,
+        }
+    }
+}
+
+/// What fires once an instant was missed; what does not is recorded as one range.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum MisfirePolicy {
+    /// The newest due instant, missed or not, stands for all that are due.
+    #[default]
+    FireOnce,
+    /// None of the missed ones; those on time fire.
+    Skip,
+    /// The newest few of the missed ones, oldest first; then those on time.
+    CatchUp {
+        /// Most of them, at least 1.
+        max: u32,
+        /// None that lies longer ago than this. One that is not longer than the grace leaves none.
+        window: Duration,
+    },
+}
+
+impl MisfirePolicy {
+    /// `fire_once`, `skip` or `catch_up`.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::FireOnce => "fire_once",
+            Self::Skip => "skip",
+            Self::CatchUp { .. } => "catch_up",
         }
     }
 }
@@ -50,8 +81,23 @@ pub struct Step {
 
 /// Settles the instants in `(cursor, now]`, at most `fires_max` of them as fires (0 settles none).
 ///
-/// With the oldest one at most `grace` late each fires on its own; otherwise only the newest does
-/// and the older ones become one range, whatever their number.
+/// While none is missed each fires on its own. Once one is, the policy says up to which instant
+/// all are passed over, as one range; what is due after that fires, oldest first, and what
+/// `fires_max` leaves is due at the next call.
+///
+/// # What the cursor carries
+///
+/// The answer is a function of the cursor and now, and the cursor is all that a later call, of
+/// this process or another, gets to know. It stands behind the range at once, so no instant can
+/// fall into a second one, and every instant is a fire or in exactly one range however often and
+/// whenever the function is called.
+///
+/// A call judges anew what the one before left. What that one chose for a catch-up stays chosen as
+/// long as planning is not slower than the schedule: the range has made room up to `max`, each
+/// fire makes room for one more, and the oldest instant left is younger than the one that fired by
+/// at least the time that has passed. Slower planning, and another outage amid the catch-up, mean
+/// that instants were missed once more: the newest `max` count again, so a schedule cannot lag
+/// behind by more and more.
 #[must_use]
 pub fn step(
     timing: &Timing,
@@ -60,21 +106,13 @@ pub fn step(
     misfire: &Misfire,
     fires_max: usize,
 ) -> Step {
-    let next = timing.next_after(cursor);
-    let Some(first) = next.filter(|first| *first <= now && fires_max > 0) else {
-        return Step {
-            fires: Vec::new(),
-            misfired: None,
-            cursor,
-            next,
-        };
+    let misfired = if fires_max == 0 {
+        None
+    } else {
+        passed_over(timing, cursor, now, misfire)
     };
-    let late = now.signed_duration_since(first);
-    if TimeDelta::from_std(misfire.grace).is_ok_and(|grace| late > grace) {
-        return settle_late(timing, cursor, first, now);
-    }
-    let mut fires = vec![first];
-    let mut cursor = first;
+    let mut fires = Vec::new();
+    let mut cursor = misfired.as_ref().map_or(cursor, |range| range.until);
     let mut next = timing.next_after(cursor);
     while let Some(due) = next.filter(|due| *due <= now && fires.len() < fires_max) {
         fires.push(due);
@@ -83,32 +121,72 @@ pub fn step(
     }
     Step {
         fires,
-        misfired: None,
+        misfired,
         cursor,
         next,
     }
 }
 
-/// One fire at the newest instant; `first` is the oldest unsettled one, and due.
-fn settle_late(
+/// The instants after the cursor that the policy passes over, if any.
+fn passed_over(
     timing: &Timing,
     cursor: DateTime<Utc>,
-    first: DateTime<Utc>,
     now: DateTime<Utc>,
-) -> Step {
-    let newest = timing.last_at_or_before(now, cursor).unwrap_or(first);
-    let before_newest = newest - TimeDelta::nanoseconds(1);
-    let misfired = timing
-        .last_at_or_before(before_newest, cursor)
-        .map(|until| MissedRange {
-            from: first,
-            until,
-            count: timing.count(cursor, until),
-        });
-    Step {
-        fires: vec![newest],
-        misfired,
-        cursor: newest,
-        next: timing.next_after(newest),
+    misfire: &Misfire,
+) -> Option<MissedRange> {
+    let on_time_from = ago(now, misfire.grace)?;
+    let newest_missed = timing.last_at_or_before(just_before(on_time_from), cursor)?;
+    let until = match misfire.policy {
+        MisfirePolicy::FireOnce => {
+            let newest = timing.last_at_or_before(now, cursor)?;
+            timing.last_at_or_before(just_before(newest), cursor)?
+        }
+        MisfirePolicy::Skip => newest_missed,
+        MisfirePolicy::CatchUp { max, window } => {
+            let window_from = ago(now, window).map_or(cursor, just_before);
+            let from = window_from.max(cursor).min(newest_missed);
+            let behind = newest(timing, from, newest_missed, u64::from(max));
+            timing.last_at_or_before(behind, cursor)?
+        }
+    };
+    Some(MissedRange {
+        from: timing.next_after(cursor)?,
+        until,
+        count: timing.count(cursor, until),
+    })
+}
+
+/// A moment in `[from, until]` after which there are the newest `max` instants of
+/// `(from, until]`, or all if there are no more. Found by halving: about 40 counts for a
+/// century, whatever `max` is.
+fn newest(timing: &Timing, from: DateTime<Utc>, until: DateTime<Utc>, max: u64) -> DateTime<Utc> {
+    if timing.count(from, until) <= max {
+        return from;
     }
+    // After `too_early` there are more than `max`, after `found` no more than that. Instants are
+    // at least a second apart, so a millisecond holds one at most.
+    let (mut too_early, mut found) = (from, until);
+    loop {
+        let half = found.signed_duration_since(too_early) / 2;
+        if half < TimeDelta::milliseconds(1) {
+            return found;
+        }
+        let middle = too_early + half;
+        if timing.count(middle, until) > max {
+            too_early = middle;
+        } else {
+            found = middle;
+        }
+    }
+}
+
+/// `None` = before the calendar of chrono.
+fn ago(now: DateTime<Utc>, span: Duration) -> Option<DateTime<Utc>> {
+    now.checked_sub_signed(TimeDelta::from_std(span).ok()?)
+}
+
+fn just_before(instant: DateTime<Utc>) -> DateTime<Utc> {
+    instant
+        .checked_sub_signed(TimeDelta::nanoseconds(1))
+        .unwrap_or(instant)
 }

@@ -1,10 +1,10 @@
-//! The misfire rule `fire_once`.
+//! The misfire policies, by example.
 
 #![expect(clippy::unwrap_used, reason = "tests")]
 
 use std::time::Duration;
 
-use bellwether_time::{Cron, Misfire, MissedRange, Timing, step};
+use bellwether_time::{Cron, Misfire, MisfirePolicy, MissedRange, Timing, step};
 use chrono::{DateTime, TimeDelta, Utc};
 
 fn at(text: &str) -> DateTime<Utc> {
@@ -88,6 +88,109 @@ fn a_late_single_instant_fires_without_a_range() {
     );
     assert_eq!(settled.fires, [at("2026-01-01T00:00:00Z")]);
     assert_eq!((settled.misfired, settled.next), (None, None));
+}
+
+fn policy(policy: MisfirePolicy) -> Misfire {
+    Misfire {
+        policy,
+        ..Misfire::default()
+    }
+}
+
+#[test]
+fn p57_three_hours_down_with_skip_fires_what_is_on_time_only() {
+    let stopped = at("2026-01-01T00:00:00Z");
+    let back = at("2026-01-01T03:00:00Z");
+    let timing = Timing::every(stopped, Duration::from_secs(1)).unwrap();
+    let settled = step(&timing, stopped, back, &policy(MisfirePolicy::Skip), 1000);
+    assert_eq!(
+        settled.misfired,
+        Some(MissedRange {
+            from: stopped + TimeDelta::seconds(1),
+            until: back - TimeDelta::seconds(61),
+            count: 10_739,
+        })
+    );
+    let on_time: Vec<_> = (0..=60)
+        .rev()
+        .map(|s| back - TimeDelta::seconds(s))
+        .collect();
+    assert_eq!(settled.fires, on_time);
+
+    // Only missed ones: the cursor stands behind the range, and nothing fires.
+    let daily = Timing::Cron(Cron::parse("0 2 * * *", "UTC").unwrap());
+    let settled = step(&daily, stopped, back, &policy(MisfirePolicy::Skip), 1000);
+    let two = at("2026-01-01T02:00:00Z");
+    assert!(settled.fires.is_empty());
+    assert_eq!(
+        settled.misfired,
+        Some(MissedRange {
+            from: two,
+            until: two,
+            count: 1,
+        })
+    );
+    assert_eq!(
+        (settled.cursor, settled.next),
+        (two, Some(two + TimeDelta::days(1)))
+    );
+}
+
+#[test]
+fn p48_a_week_down_fires_no_more_than_the_catch_up_allows() {
+    let stopped = at("2026-01-01T00:00:00Z");
+    let back = at("2026-01-08T00:10:00Z");
+    let hourly = Timing::Cron(Cron::parse("0 * * * *", "UTC").unwrap());
+    let catch_up = |max, hours| {
+        let window = Duration::from_hours(hours);
+        let misfire = policy(MisfirePolicy::CatchUp { max, window });
+        step(&hourly, stopped, back, &misfire, 1000)
+    };
+    for (settled, fires) in [
+        (catch_up(5, 24), 5),
+        // The window is the narrower bound: 24 hours back from 00:10 there are 01:00 to 00:00.
+        (catch_up(100, 24), 24),
+        (catch_up(1_000, 10_000), 168),
+        (catch_up(u32::MAX, u64::from(u32::MAX)), 168),
+    ] {
+        let missed = settled.misfired.map_or(0, |range| range.count);
+        assert_eq!((settled.fires.len(), missed), (fires, 168 - fires as u64));
+        assert!(settled.fires.is_sorted());
+        assert_eq!(settled.fires.last(), Some(&at("2026-01-08T00:00:00Z")));
+    }
+}
+
+#[test]
+fn a_catch_up_that_is_cut_short_goes_on_and_makes_no_second_range() {
+    let stopped = at("2026-01-01T00:00:00Z");
+    let timing = Timing::every(stopped, Duration::from_secs(1)).unwrap();
+    let misfire = policy(MisfirePolicy::CatchUp {
+        max: 10,
+        window: Duration::from_hours(1),
+    });
+    let mut now = at("2026-01-01T03:00:00Z");
+    let first = step(&timing, stopped, now, &misfire, 1);
+    let begins = now - TimeDelta::seconds(70);
+    assert_eq!(first.fires, [begins]);
+    assert_eq!(
+        first.misfired.unwrap().until,
+        begins - TimeDelta::seconds(1)
+    );
+    let mut cursor = first.cursor;
+    // A round takes 300 ms: quicker than the schedule.
+    let mut fired = 1;
+    while timing.next_after(cursor).is_some_and(|next| next <= now) {
+        now += TimeDelta::milliseconds(300);
+        let next = step(&timing, cursor, now, &misfire, 1);
+        assert_eq!(next.misfired, None, "{now}");
+        assert_eq!(next.fires, [cursor + TimeDelta::seconds(1)]);
+        cursor = next.cursor;
+        fired += 1;
+    }
+    assert!(
+        fired > 71,
+        "the ten, the minute of grace, and what came due since"
+    );
 }
 
 #[test]

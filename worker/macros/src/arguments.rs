@@ -2,29 +2,63 @@
 
 use std::time::Duration;
 
-use bellwether_time::{Cron, parse_interval};
+use bellwether_time::Cron;
 use proc_macro2::{Span, TokenStream};
 use syn::parse::Parser;
 use syn::punctuated::Punctuated;
 use syn::spanned::Spanned;
-use syn::{Error, Expr, ExprLit, Lit, LitStr, MetaNameValue, Result, Token};
+use syn::{Error, ExprPath, LitStr, MetaNameValue, Result, Token};
 
-const KNOWN: &str = "name, description, cron, tz, every, shards, payload, queue, priority, timeout, \
-                     max_attempts, start_deadline, on_lost";
+use crate::value::{
+    MISFIRES, ON_LOST, OVERLAPS, PRIORITIES, Word, checked_name, description, interval, number,
+    path, span, text, word,
+};
+
+const KNOWN: &str = "name, description, cron, tz, every, shards, payload, grace, misfire, \
+                     catch_up_max, catch_up_window, overlap, queue, priority, timeout, \
+                     max_attempts, start_deadline, on_lost, probe, retry_first, retry_cap";
+
+/// What describes the fires of a schedule and says nothing without one.
+const OF_SCHEDULE: [&str; 7] = [
+    "shards",
+    "payload",
+    "grace",
+    "misfire",
+    "catch_up_max",
+    "catch_up_window",
+    "overlap",
+];
 
 /// As `limits::SHARD_TOTAL_MAX`.
 const SHARDS_MAX: u32 = 1_000;
 
-/// As `limits::DESCRIPTION_MAX`, in characters.
-pub(crate) const DESCRIPTION_MAX: usize = 1_024;
-
 /// As `bellwether_store::ATTEMPTS_MAX`.
 const ATTEMPTS_MAX: u32 = 1_000_000;
+
+/// As `bellwether_store::CATCH_UP_MAX`.
+const CATCH_UP_MAX: u32 = 1_000;
+
+/// As the defaults of `bellwether_store::schedules::RetryPolicy`.
+const RETRY_FIRST: Duration = Duration::from_secs(1);
+const RETRY_CAP: Duration = Duration::from_mins(10);
 
 /// When the job fires by itself.
 pub(crate) enum When {
     Cron { expr: LitStr, zone: String },
     Every(Duration),
+}
+
+/// What becomes of missed instants.
+pub(crate) enum Misfire {
+    FireOnce,
+    Skip,
+    CatchUp { max: u32, window: Duration },
+}
+
+/// Delays before further attempts.
+pub(crate) struct Retry {
+    pub(crate) first: Duration,
+    pub(crate) cap: Duration,
 }
 
 /// The attributes, checked.
@@ -35,52 +69,42 @@ pub(crate) struct Arguments {
     pub(crate) when: Option<When>,
     pub(crate) shards: Option<u32>,
     pub(crate) payload: Option<LitStr>,
+    pub(crate) grace: Option<Duration>,
+    pub(crate) misfire: Option<Misfire>,
+    pub(crate) overlap: Option<Word>,
     pub(crate) queue: Option<String>,
     pub(crate) priority: Option<Word>,
     pub(crate) timeout: Option<Duration>,
     pub(crate) max_attempts: Option<u32>,
     pub(crate) start_deadline: Option<Duration>,
     pub(crate) on_lost: Option<Word>,
+    pub(crate) probe: Option<ExprPath>,
+    pub(crate) retry: Option<Retry>,
 }
 
-/// A word of an enum, and the variant that it names.
-#[derive(Clone, Copy)]
-pub(crate) struct Word {
-    word: &'static str,
-    pub(crate) variant: &'static str,
-}
+/// A value, and where it stands.
+type At<T> = Option<(T, Span)>;
 
-const PRIORITIES: &[Word] = &[
-    Word {
-        word: "high",
-        variant: "High",
-    },
-    Word {
-        word: "normal",
-        variant: "Normal",
-    },
-    Word {
-        word: "low",
-        variant: "Low",
-    },
-];
-const ON_LOST: &[Word] = &[
-    Word {
-        word: "retry",
-        variant: "Retry",
-    },
-    Word {
-        word: "unknown",
-        variant: "Unknown",
-    },
-];
+/// Attributes that mean something together.
+#[derive(Default)]
+struct Parts {
+    name: Option<String>,
+    cron: Option<LitStr>,
+    zone: Option<LitStr>,
+    every: At<Duration>,
+    misfire: At<Word>,
+    catch_up_max: At<u32>,
+    catch_up_window: At<Duration>,
+    retry_first: At<Duration>,
+    retry_cap: At<Duration>,
+}
 
 impl Arguments {
     pub(crate) fn parse(tokens: TokenStream) -> Result<Self> {
         let pairs = Punctuated::<MetaNameValue, Token![,]>::parse_terminated.parse2(tokens)?;
         let mut read = Self::default();
         let mut seen: Vec<String> = Vec::new();
-        let (mut name, mut cron, mut zone, mut every) = (None, None, None, None);
+        let mut parts = Parts::default();
         for pair in &pairs {
             let key = pair
                 .path
@@ -90,55 +114,122 @@ impl Arguments {
             if seen.contains(&key) {
                 return Err(Error::new(pair.span(), format!("`{key}` is given twice")));
             }
-            match key.as_str() {
-                "name" => name = Some(checked_name("job", pair)?),
-                "description" => read.description = Some(description(pair)?),
-                "cron" => cron = Some(text(pair)?),
-                "tz" => zone = Some(text(pair)?),
-                "every" => every = Some((interval(pair)?, pair.span())),
-                "shards" => read.shards = Some(number(pair, SHARDS_MAX)?),
-                "payload" => read.payload = Some(text(pair)?),
-                "queue" => read.queue = Some(checked_name("queue", pair)?),
-                "priority" => read.priority = Some(word(pair, PRIORITIES)?),
-                "timeout" => read.timeout = Some(interval(pair)?),
-                "max_attempts" => read.max_attempts = Some(number(pair, ATTEMPTS_MAX)?),
-                "start_deadline" => read.start_deadline = Some(interval(pair)?),
-                "on_lost" => read.on_lost = Some(word(pair, ON_LOST)?),
-                _ => {
-                    return Err(Error::new(
-                        pair.path.span(),
-                        format!("unknown attribute; known are {KNOWN}"),
-                    ));
-                }
+            if !read.take(&key, pair)? && !parts.take(&key, pair)? {
+                return Err(Error::new(
+                    pair.path.span(),
+                    format!("unknown attribute; known are {KNOWN}"),
+                ));
             }
             seen.push(key);
         }
-        read.name = name.ok_or_else(|| {
+        read.misfire = parts.misfire()?;
+        read.retry = parts.retry()?;
+        read.when = when(parts.cron, parts.zone.as_ref(), parts.every)?;
+        read.name = parts.name.ok_or_else(|| {
             Error::new(
                 Span::call_site(),
                 "a job needs a name: write #[job(name = \"nightly-report\")]",
             )
         })?;
-        read.when = when(cron, zone.as_ref(), every)?;
         read.check_schedule_only(&pairs)?;
         Ok(read)
     }
 
-    /// What describes the fires of a schedule says nothing without one.
+    /// Takes what stands for itself; false = it is none of that.
+    fn take(&mut self, key: &str, pair: &MetaNameValue) -> Result<bool> {
+        match key {
+            "description" => self.description = Some(description(pair)?),
+            "shards" => self.shards = Some(number(pair, SHARDS_MAX)?),
+            "payload" => self.payload = Some(text(pair)?),
+            "grace" => self.grace = Some(span(pair)?),
+            "overlap" => self.overlap = Some(word(pair, OVERLAPS)?),
+            "queue" => self.queue = Some(checked_name("queue", pair)?),
+            "priority" => self.priority = Some(word(pair, PRIORITIES)?),
+            "timeout" => self.timeout = Some(interval(pair)?),
+            "max_attempts" => self.max_attempts = Some(number(pair, ATTEMPTS_MAX)?),
+            "start_deadline" => self.start_deadline = Some(interval(pair)?),
+            "on_lost" => self.on_lost = Some(word(pair, ON_LOST)?),
+            "probe" => self.probe = Some(path(pair)?),
+            _ => return Ok(false),
+        }
+        Ok(true)
+    }
+
     fn check_schedule_only(&self, pairs: &Punctuated<MetaNameValue, Token![,]>) -> Result<()> {
         if self.when.is_some() {
             return Ok(());
         }
-        for pair in pairs {
-            if pair.path.is_ident("shards") || pair.path.is_ident("payload") {
-                return Err(Error::new(
-                    pair.span(),
-                    "this describes the fires of a schedule: add `cron` or `every`, \
-                     or give it where the schedule is registered",
-                ));
-            }
+        let of_schedule = |pair: &&MetaNameValue| {
+            let mut names = OF_SCHEDULE.iter();
+            names.any(|name| pair.path.is_ident(name))
+        };
+        match pairs.iter().find(of_schedule) {
+            None => Ok(()),
+            Some(pair) => Err(Error::new(
+                pair.span(),
+                "this describes the fires of a schedule: add `cron` or `every`, \
+                 or give it where the schedule is registered",
+            )),
         }
-        Ok(())
+    }
+}
+
+impl Parts {
+    /// Takes what means something with others; false = it is none of that.
+    fn take(&mut self, key: &str, pair: &MetaNameValue) -> Result<bool> {
+        let at = pair.span();
+        match key {
+            "name" => self.name = Some(checked_name("job", pair)?),
+            "cron" => self.cron = Some(text(pair)?),
+            "tz" => self.zone = Some(text(pair)?),
+            "every" => self.every = Some((interval(pair)?, at)),
+            "misfire" => self.misfire = Some((word(pair, MISFIRES)?, at)),
+            "catch_up_max" => self.catch_up_max = Some((number(pair, CATCH_UP_MAX)?, at)),
+            "catch_up_window" => self.catch_up_window = Some((span(pair)?, at)),
+            "retry_first" => self.retry_first = Some((span(pair)?, at)),
+            "retry_cap" => self.retry_cap = Some((span(pair)?, at)),
+            _ => return Ok(false),
+        }
+        Ok(true)
+    }
+
+    fn misfire(&self) -> Result<Option<Misfire>> {
+        let policy = self.misfire.map(|(policy, _)| policy.word);
+        let bounds = (self.catch_up_max, self.catch_up_window);
+        match (policy, bounds) {
+            (Some("catch_up"), (Some((max, _)), Some((window, _)))) => {
+                Ok(Some(Misfire::CatchUp { max, window }))
+            }
+            (Some("catch_up"), _) => Err(Error::new(
+                self.misfire.map_or_else(Span::call_site, |(_, at)| at),
+                "a catch-up needs both bounds: add catch_up_max = 10, catch_up_window = \"1h\"",
+            )),
+            (_, (Some((_, at)), _) | (None, Some((_, at)))) => Err(Error::new(
+                at,
+                "this bounds a catch-up: write misfire = \"catch_up\", too",
+            )),
+            (Some("skip"), _) => Ok(Some(Misfire::Skip)),
+            (Some(_), _) => Ok(Some(Misfire::FireOnce)),
+            (None, _) => Ok(None),
+        }
+    }
+
+    fn retry(&self) -> Result<Option<Retry>> {
+        let Some((_, at)) = self.retry_cap.or(self.retry_first) else {
+            return Ok(None);
+        };
+        let first = self.retry_first.map_or(RETRY_FIRST, |(first, _)| first);
+        let cap = self.retry_cap.map_or(RETRY_CAP, |(cap, _)| cap);
+        if cap < first {
+            return Err(Error::new(
+                at,
+                format!(
+                    "the first delay ({first:?}) is above the cap ({cap:?}): give `retry_first` \
+                     and `retry_cap` so that it is not"
+                ),
+            ));
+        }
+        Ok(Some(Retry { first, cap }))
     }
 }
 
@@ -174,83 +265,4 @@ fn when(
         )),
         (None, every) => Ok(every.map(|(period, _)| When::Every(period))),
     }
-}
-
-fn text(pair: &MetaNameValue) -> Result<LitStr> {
-    match &pair.value {
-        Expr::Lit(ExprLit {
-            lit: Lit::Str(text),
-            ..
-        }) => Ok(text.clone()),
-        other => Err(Error::new(other.span(), "write a string literal here")),
-    }
-}
-
-fn description(pair: &MetaNameValue) -> Result<String> {
-    let text = text(pair)?;
-    let description = text.value();
-    if description.chars().count() > DESCRIPTION_MAX {
-        return Err(Error::new(
-            text.span(),
-            format!("the description is too long: use at most {DESCRIPTION_MAX} characters"),
-        ));
-    }
-    if description.contains('\0') {
-        return Err(Error::new(text.span(), "a description holds no NUL"));
-    }
-    Ok(description)
-}
-
-fn checked_name(kind: &str, pair: &MetaNameValue) -> Result<String> {
-    let text = text(pair)?;
-    let name = text.value();
-    let fits = (1..=64).contains(&name.len())
-        && name
-            .bytes()
-            .all(|b| b.is_ascii_alphanumeric() || b == b'_' || b == b'-');
-    if fits {
-        return Ok(name);
-    }
-    Err(Error::new(
-        text.span(),
-        format!("{kind} name {name:?} is refused: use 1 to 64 of A-Z a-z 0-9 _ -"),
-    ))
-}
-
-fn interval(pair: &MetaNameValue) -> Result<Duration> {
-    let text = text(pair)?;
-    parse_interval(&text.value()).map_err(|rejected| Error::new(text.span(), rejected))
-}
-
-fn number(pair: &MetaNameValue, max: u32) -> Result<u32> {
-    let refused = |span| Error::new(span, format!("write a whole number: 1 to {max}"));
-    match &pair.value {
-        Expr::Lit(ExprLit {
-            lit: Lit::Int(number),
-            ..
-        }) => match number.base10_parse::<u32>() {
-            Ok(value) if (1..=max).contains(&value) => Ok(value),
-            _ => Err(refused(number.span())),
-        },
-        other => Err(refused(other.span())),
-    }
-}
-
-fn word(pair: &MetaNameValue, words: &'static [Word]) -> Result<Word> {
-    let text = text(pair)?;
-    let value = text.value();
-    words
-        .iter()
-        .copied()
-        .find(|word| word.word == value)
-        .ok_or_else(|| {
-            let known: Vec<_> = words
-                .iter()
-                .map(|word| format!("{:?}", word.word))
-                .collect();
-            Error::new(
-                text.span(),
-                format!("{value:?} is none of {}", known.join(", ")),
-            )
-        })
 }

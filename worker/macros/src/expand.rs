@@ -7,7 +7,8 @@ use quote::quote;
 use syn::spanned::Spanned;
 use syn::{Attribute, Error, Expr, ExprLit, FnArg, ItemFn, Lit, Meta, Result};
 
-use crate::arguments::{Arguments, DESCRIPTION_MAX, When};
+use crate::arguments::{Arguments, Misfire, Retry, When};
+use crate::value::DESCRIPTION_MAX;
 
 /// The function as it was, and the type of its name that makes the `Job`.
 ///
@@ -124,6 +125,7 @@ fn settings(arguments: &Arguments) -> TokenStream {
     if let Some(payload) = &arguments.payload {
         calls.extend(quote!(.payload(#payload)));
     }
+    calls.extend(of_schedule(arguments));
     if let Some(queue) = &arguments.queue {
         calls.extend(quote!(.queue(#queue)));
     }
@@ -146,10 +148,44 @@ fn settings(arguments: &Arguments) -> TokenStream {
         let variant = Ident::new(on_lost.variant, Span::call_site());
         calls.extend(quote!(.on_lost(::bellwether_worker::OnLost::#variant)));
     }
+    if let Some(probe) = &arguments.probe {
+        calls.extend(quote!(.probe(#probe)));
+    }
+    if let Some(Retry { first, cap }) = &arguments.retry {
+        let (first, cap) = (duration(*first), duration(*cap));
+        calls.extend(quote! {
+            .retry(::bellwether_worker::RetryPolicy { first: #first, cap: #cap })
+        });
+    }
+    calls
+}
+
+/// What a schedule does with its instants.
+fn of_schedule(arguments: &Arguments) -> TokenStream {
+    let mut calls = TokenStream::new();
+    if let Some(grace) = arguments.grace {
+        let grace = duration(grace);
+        calls.extend(quote!(.grace(#grace)));
+    }
+    if let Some(misfire) = &arguments.misfire {
+        let variant = match misfire {
+            Misfire::FireOnce => quote!(FireOnce),
+            Misfire::Skip => quote!(Skip),
+            Misfire::CatchUp { max, window } => {
+                let window = duration(*window);
+                quote!(CatchUp { max: #max, window: #window })
+            }
+        };
+        calls.extend(quote!(.misfire(::bellwether_worker::MisfirePolicy::#variant)));
+    }
+    if let Some(overlap) = arguments.overlap {
+        let variant = Ident::new(overlap.variant, Span::call_site());
+        calls.extend(quote!(.overlap(::bellwether_worker::Overlap::#variant)));
+    }
     calls
 }
 
 fn duration(value: Duration) -> TokenStream {
-    let seconds = value.as_secs();
-    quote!(::core::time::Duration::from_secs(#seconds))
+    let millis = u64::try_from(value.as_millis()).unwrap_or(u64::MAX);
+    quote!(::core::time::Duration::from_millis(#millis))
 }

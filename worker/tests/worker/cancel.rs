@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use bellwether_client::{NewExecution, Payload};
 use bellwether_schemas::ids;
-use bellwether_schemas::state::{Capability, OnLost, Reason, State};
+use bellwether_schemas::state::{Capability, OnLost, Reason, SessionState, State};
 use bellwether_store::executions::{
     CancelRequested, ClaimAnswer, ClaimAsk, Commit, Outcome as Sent,
 };
@@ -20,6 +20,8 @@ on_both_stores!(
     p53_a_cancel_of_one_that_waits_ends_only_that,
     a_definite_outcome_stands_after_a_request_to_cancel,
     p53_a_deaf_handler_shows_the_request_until_its_deadline,
+    p53_a_deaf_handler_is_given_up_after_the_grace,
+    p53_a_worker_with_half_its_slots_leaked_drains_and_ends,
     what_a_deaf_handler_does_is_unknown_until_it_returns_where_it_must_not_be_repeated,
     r09_no_cancel_is_asked_of_a_worker_without_the_capability,
 );
@@ -173,7 +175,11 @@ async fn p53_a_deaf_handler_shows_the_request_until_its_deadline(cluster: Cluste
             }
         })
     };
-    let worker = run(cluster.worker().register(job).max_concurrent(1));
+    let worker = run(cluster
+        .worker()
+        .register(job)
+        .max_concurrent(2)
+        .leaked_max(2));
     let mut new = NewExecution::new("deaf", Payload::json("null"));
     new.policy.timeout = Duration::from_secs(4);
     let id = cluster.client.enqueue(&new).await.unwrap().execution_id();
@@ -215,7 +221,11 @@ async fn what_a_deaf_handler_does_is_unknown_until_it_returns_where_it_must_not_
             if fails { Err("late") } else { Ok("late") }
         }
     });
-    let worker = run(cluster.worker().register(job).max_concurrent(4));
+    let worker = run(cluster
+        .worker()
+        .register(job)
+        .max_concurrent(4)
+        .leaked_max(4));
     let enqueue = async |fails: &str| {
         let mut new = NewExecution::new("deaf", Payload::json(fails));
         new.policy.timeout = Duration::from_secs(4);
@@ -259,6 +269,106 @@ async fn what_a_deaf_handler_does_is_unknown_until_it_returns_where_it_must_not_
     cluster.audit().await;
 }
 
+/// Told to stop, it runs on: after the grace it is given up, its slot counts as leaked, and
+/// nothing that it writes later counts.
+async fn p53_a_deaf_handler_is_given_up_after_the_grace(cluster: Cluster) {
+    let (go, wait) = watch::channel(false);
+    let late = Seen::default();
+    let job = {
+        let late = late.clone();
+        Job::new("deaf", move |ctx: Context| {
+            let (late, mut wait) = (late.clone(), wait.clone());
+            async move {
+                let _ = wait.wait_for(|go| *go).await;
+                late.note(
+                    ctx.checkpoint("late")
+                        .await
+                        .map_err(|error| error.to_string()),
+                );
+                Ok::<_, String>("late")
+            }
+        })
+    };
+    let worker = run(cluster
+        .worker()
+        .register(job)
+        .max_concurrent(3)
+        .cancel_grace(Duration::from_millis(500)));
+    let enqueue = async |on_lost| {
+        let mut new = NewExecution::new("deaf", Payload::json("null"));
+        new.policy.on_lost = on_lost;
+        cluster.client.enqueue(&new).await.unwrap().execution_id()
+    };
+    let id = enqueue(OnLost::Retry).await;
+    worker.until("it runs", |stats| stats.running == 1).await;
+    assert_eq!(request(&cluster, id).await, TOLD);
+    let ended = cluster.until_state(id, State::Cancelled).await;
+    assert_eq!((ended.generation, ended.attempt), (1, 1));
+    assert!(!ended.cancel_lost);
+    let stats = worker.stats();
+    assert_eq!((stats.running, stats.leaked), (1, 1), "{stats:#?}");
+    bellwether_sandbox::eventually("the ledger knows", crate::cluster::SOON, async || {
+        cluster.ledger.sessions(10).await.unwrap()[0].leaked == 1
+    })
+    .await
+    .unwrap();
+    go.send(true).unwrap();
+    worker
+        .until("it returned", |stats| {
+            (stats.running, stats.leaked) == (0, 0)
+        })
+        .await;
+    let said = late.all().remove(0).unwrap_err();
+    assert!(said.contains("cancelled"), "{said}");
+    let story = cluster.story(id).await;
+    assert_eq!(story.execution.state, State::Cancelled);
+    assert!(story.output.is_none() && story.execution.checkpoint_at.is_none());
+    worker.stop().await;
+    cluster.audit().await;
+}
+
+/// Half of its slots are leaked: it is no worker any more, stops in order and says why.
+async fn p53_a_worker_with_half_its_slots_leaked_drains_and_ends(cluster: Cluster) {
+    let deaf = Job::new("deaf", async |ctx: Context| {
+        if ctx.generation() == 1 {
+            std::future::pending::<()>().await;
+        }
+        Ok::<_, String>(())
+    });
+    let sound = Job::new("sound", async || {
+        tokio::time::sleep(Duration::from_millis(1_500)).await;
+        Ok::<_, String>(())
+    });
+    let worker = run(cluster
+        .worker()
+        .register(deaf)
+        .register(sound)
+        .max_concurrent(4)
+        .drain(Duration::from_secs(4))
+        .cancel_grace(Duration::from_millis(200)));
+    let deaf = cluster.enqueue("deaf", 2).await;
+    worker.until("they run", |stats| stats.running == 2).await;
+    let sound = cluster.enqueue("sound", 2).await;
+    worker.until("all run", |stats| stats.running == 4).await;
+    for id in &deaf {
+        assert_eq!(request(&cluster, *id).await, TOLD);
+    }
+    let ended = worker.ended().await.unwrap_err().to_string();
+    assert!(ended.contains("2 of 4 slots"), "{ended}");
+    for id in sound {
+        let done = cluster.execution(id).await;
+        assert_eq!((done.state, done.attempt), (State::Succeeded, 1));
+    }
+    for id in deaf {
+        assert_eq!(cluster.execution(id).await.state, State::Cancelled);
+    }
+    let session = cluster.ledger.sessions(10).await.unwrap().remove(0);
+    assert_eq!(session.state, SessionState::Closed, "{session:#?}");
+    assert_eq!(session.leaked, 2);
+    assert!(session.draining_since.is_some(), "{session:#?}");
+    cluster.audit().await;
+}
+
 /// A worker of the first version never asks: the ledger says so to whoever requests, and the
 /// request holds without it.
 async fn r09_no_cancel_is_asked_of_a_worker_without_the_capability(cluster: Cluster) {
@@ -297,6 +407,7 @@ async fn r09_no_cancel_is_asked_of_a_worker_without_the_capability(cluster: Clus
             }
         );
         let hints = cluster.ledger.cancel_hints(session.id).await.unwrap();
+        let hints: Vec<_> = hints.into_iter().map(|hint| hint.claim_id).collect();
         assert!(!told || hints == [claim_id], "{hints:?}");
         // Not knowing of it, it asks for another attempt: there is none.
         let result = Commit {

@@ -101,6 +101,7 @@ impl Cluster {
         let lease_store = store::connect(&own).await.unwrap();
         let options = ticker::Options {
             sweep_every: Duration::from_millis(200),
+            probe_after: Duration::from_secs(1),
             ..ticker::Options::default()
         };
         let ticker = Ticker::new(

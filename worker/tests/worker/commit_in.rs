@@ -11,6 +11,7 @@ use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
 use sqlx::sqlite::{SqliteConnectOptions, SqlitePoolOptions};
 use sqlx::{PgPool, SqlitePool};
 use tokio::sync::watch;
+use uuid::Uuid;
 
 use crate::cluster::{Cluster, SOON, Seen, run};
 
@@ -97,7 +98,7 @@ impl Books {
 
     /// Books the operation in a transaction that knows nothing of the ledger; false = it was
     /// booked before.
-    async fn book_alone(&self, ctx: &Context) -> Result<bool, BoxError> {
+    pub(crate) async fn book_alone(&self, ctx: &Context) -> Result<bool, BoxError> {
         const BOOK: &str = "INSERT INTO booked (operation, generation) VALUES ($1, $2)
                             ON CONFLICT (operation) DO NOTHING";
         let operation = ctx.operation_id().to_string();
@@ -114,8 +115,25 @@ impl Books {
         Ok(rows == 1)
     }
 
+    /// Whether the operation is booked.
+    pub(crate) async fn has(&self, operation: Uuid) -> Result<bool, BoxError> {
+        const HAS: &str = "SELECT count(*) FROM booked WHERE operation = $1";
+        let operation = operation.to_string();
+        let rows: i64 = match self {
+            Self::Sqlite(pool) => {
+                let has = sqlx::query_scalar(HAS).bind(operation);
+                has.fetch_one(pool).await?
+            }
+            Self::Postgres { pool, .. } => {
+                let has = sqlx::query_scalar(HAS).bind(operation);
+                has.fetch_one(pool).await?
+            }
+        };
+        Ok(rows == 1)
+    }
+
     /// The generations that booked something.
-    async fn booked(&self) -> Vec<i64> {
+    pub(crate) async fn booked(&self) -> Vec<i64> {
         const BOOKED: &str = "SELECT generation FROM booked ORDER BY generation";
         match self {
             Self::Sqlite(pool) => sqlx::query_scalar(BOOKED).fetch_all(pool).await,

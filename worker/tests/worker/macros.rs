@@ -23,7 +23,14 @@ struct Report {
     timeout = "10m",
     max_attempts = 3,
     start_deadline = "1h",
-    on_lost = "unknown"
+    on_lost = "unknown",
+    grace = "30s",
+    misfire = "catch_up",
+    catch_up_max = 10,
+    catch_up_window = "90m",
+    overlap = "queue_one",
+    retry_first = "250ms",
+    retry_cap = "1m"
 )]
 async fn nightly_report(ctx: Context, report: Report) -> Result<Outcome, std::fmt::Error> {
     Ok(Outcome::Complete(
@@ -70,6 +77,10 @@ fn r66_the_attribute_becomes_the_job() {
         "max_attempts: 3",
         "start_deadline: 3600s",
         "on_lost: Unknown",
+        "grace: 30s",
+        "CatchUp { max: 10, window: 5400s }",
+        "overlap: QueueOne",
+        "RetryPolicy { first: 250ms, cap: 60s }",
     ] {
         assert!(shown.contains(part), "{part} in {shown}");
     }

@@ -27,6 +27,8 @@ macro_rules! on_both_stores {
     };
 }
 
+mod blackhole;
+mod bounds;
 mod cancel;
 mod cluster;
 mod commit_in;
@@ -36,6 +38,8 @@ mod hostile;
 mod macros;
 mod outcomes;
 mod path;
+mod persist;
+mod probes;
 mod session;
 mod stop;
 mod submitted;

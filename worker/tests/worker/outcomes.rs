@@ -2,13 +2,14 @@
 
 use std::time::Duration;
 
-use bellwether_client::{NewExecution, Payload};
+use bellwether_client::{NewExecution, Payload, RetryPolicy, Submission};
+use bellwether_sandbox::eventually;
 use bellwether_schemas::limits::OUTPUT_MAX;
 use bellwether_schemas::state::{Reason, State};
 use bellwether_worker::{Context, Job, Outcome};
 use serde::{Deserialize, Serialize};
 
-use crate::cluster::{Cluster, Seen, run};
+use crate::cluster::{Cluster, SOON, Seen, run};
 
 on_both_stores!(
     every_outcome_reaches_its_state,
@@ -18,6 +19,7 @@ on_both_stores!(
     a_timeout_cancels_the_handler_and_is_charged,
     a_snooze_is_not_charged,
     messagepack_in_messagepack_out,
+    the_delay_before_another_attempt_is_that_of_the_pinned_policy,
 );
 
 #[derive(Serialize, Deserialize)]
@@ -292,4 +294,39 @@ async fn messagepack_in_messagepack_out(cluster: Cluster) {
         42
     );
     worker.stop().await;
+}
+
+async fn the_delay_before_another_attempt_is_that_of_the_pinned_policy(cluster: Cluster) {
+    let policy = |hours| RetryPolicy {
+        first: Duration::from_hours(hours),
+        cap: Duration::from_hours(hours),
+    };
+    let of_job = Job::new("moody", async || Err::<(), _>("not today")).retry(policy(3));
+    let worker = run(cluster.worker().register(of_job).retry_seed(1));
+    let mut new = NewExecution::new("moody", Payload::json("null"));
+    new.policy.retry = policy(7);
+    let enqueued = cluster.client.enqueue(&new).await.unwrap().execution_id();
+    let submission = Submission::new("moody", Payload::json("null")).key("k");
+    let client = cluster.client.clone().with_nats(cluster.nats.clone());
+    let key = client.submit(&submission).await.unwrap().key;
+    let recorded = async || {
+        let found = cluster.ledger.execution_of_key("moody", &key).await;
+        found.unwrap()
+    };
+    eventually("the submission is claimed", SOON, async || {
+        recorded().await.is_some()
+    })
+    .await
+    .unwrap();
+    let submitted = recorded().await.unwrap();
+    for (id, policy) in [(enqueued, policy(7)), (submitted, policy(3))] {
+        let waits = cluster.until_state(id, State::Retrying).await;
+        let delay = waits.available_at - waits.attempt_ended_at.unwrap();
+        let expected = policy.delays(1).next().unwrap();
+        assert!(expected > Duration::from_hours(1), "{expected:?}");
+        let off = delay.to_std().unwrap().abs_diff(expected);
+        assert!(off < Duration::from_secs(1), "{delay} is not {expected:?}");
+    }
+    worker.stop().await;
+    cluster.audit().await;
 }

@@ -2,15 +2,18 @@
 
 use std::time::Duration;
 
-use bellwether_schemas::state::{Reason, SessionState, State};
+use bellwether_client::{NewExecution, Payload};
+use bellwether_schemas::state::{OnLost, Reason, SessionState, State};
 use bellwether_worker::{Context, Job};
 use tokio::time::{Instant, sleep};
 
-use crate::cluster::{Cluster, run};
+use crate::cluster::{Cluster, Seen, run};
 
 on_both_stores!(
     a_stop_with_20_running_commits_or_releases_all_without_a_charge,
     a_handler_that_does_not_stop_is_taken_over,
+    r98_long_work_saves_a_checkpoint_and_goes_on_elsewhere,
+    a_given_up_handlers_late_result_is_waited_for_within_the_drain_limit,
 );
 
 /// Executions with an even key finish by themselves, the others only when they are told to.
@@ -96,5 +99,105 @@ async fn a_handler_that_does_not_stop_is_taken_over(cluster: Cluster) {
     let done = cluster.until_state(id, State::Succeeded).await;
     assert_eq!((done.generation, done.attempt), (2, 2));
     second.stop().await;
+    cluster.audit().await;
+}
+
+/// Counts to a hundred, a step every 50 ms, and begins where the attempt before has stopped.
+fn counting(begun_at: &Seen<u32>) -> Job {
+    let begun_at = begun_at.clone();
+    Job::new("counting", move |ctx: Context| {
+        let begun_at = begun_at.clone();
+        async move {
+            let begin = match ctx.last_checkpoint() {
+                Some(bytes) => std::str::from_utf8(bytes).unwrap().parse().unwrap(),
+                None => 0,
+            };
+            begun_at.note(begin);
+            for step in begin..100_u32 {
+                sleep(Duration::from_millis(50)).await;
+                if let Err(error) = ctx.checkpoint((step + 1).to_string()).await {
+                    return Err(error.to_string());
+                }
+                if ctx.is_cancelled() {
+                    return Err("stopped at a step's end".to_owned());
+                }
+            }
+            Ok(())
+        }
+    })
+}
+
+async fn r98_long_work_saves_a_checkpoint_and_goes_on_elsewhere(cluster: Cluster) {
+    let begun_at = Seen::default();
+    let short = Job::new("short", async || {
+        sleep(Duration::from_millis(500)).await;
+        Ok::<_, String>(())
+    });
+    let first = run(cluster
+        .worker()
+        .register(counting(&begun_at))
+        .register(short)
+        .drain(Duration::from_secs(2)));
+    let long = cluster.enqueue("counting", 1).await[0];
+    first.until("it runs", |stats| stats.running == 1).await;
+    let short = cluster.enqueue("short", 1).await[0];
+    first.until("both run", |stats| stats.running == 2).await;
+    let claimed = first.stats().claimed;
+    first.stop.cancel();
+    let late = cluster.enqueue("short", 1).await[0];
+    let stats = first.stop().await;
+    assert_eq!(stats.claimed, claimed, "nothing new was claimed");
+    assert_eq!(cluster.execution(short).await.state, State::Succeeded);
+    assert_eq!(cluster.execution(late).await.generation, 0);
+    let row = cluster.execution(long).await;
+    assert_eq!(
+        (row.state, row.reason, row.attempt),
+        (State::Retrying, Some(Reason::Release), 0)
+    );
+    assert!(row.checkpoint_at.is_some() && row.checkpoint_size > Some(0));
+
+    let second = run(cluster.worker().register(counting(&begun_at)));
+    let done = cluster.until_state(long, State::Succeeded).await;
+    assert_eq!((done.attempt, done.generation), (1, 2));
+    assert_eq!(done.checkpoint_at, None, "success needs it no more");
+    let begun_at = begun_at.all();
+    assert_eq!((begun_at.len(), begun_at[0]), (2, 0));
+    assert!(begun_at[1] >= 20, "went on at {}", begun_at[1]);
+    second.stop().await;
+    cluster.audit().await;
+}
+
+/// Past its deadline and given up, it still has the time of the stop to say what it did.
+async fn a_given_up_handlers_late_result_is_waited_for_within_the_drain_limit(cluster: Cluster) {
+    let (go, wait) = tokio::sync::watch::channel(false);
+    let job = Job::new("late", move || {
+        let mut wait = wait.clone();
+        async move {
+            let _ = wait.wait_for(|go| *go).await;
+            sleep(Duration::from_secs(1)).await;
+            Ok::<_, String>("at last")
+        }
+    });
+    let worker = run(cluster
+        .worker()
+        .register(job)
+        .max_concurrent(2)
+        .leaked_max(2)
+        .drain(Duration::from_secs(10)));
+    let mut new = NewExecution::new("late", Payload::json("null"));
+    new.policy.timeout = Duration::from_secs(1);
+    new.policy.on_lost = OnLost::Unknown;
+    let id = cluster.client.enqueue(&new).await.unwrap().execution_id();
+    worker
+        .until("it is given up", |stats| stats.leaked == 1)
+        .await;
+    cluster.until_state(id, State::Unknown).await;
+    worker.stop.cancel();
+    go.send(true).unwrap();
+    let stats = worker.stop().await;
+    assert_eq!((stats.leaked, stats.results_rejected), (0, 0), "{stats:#?}");
+    let done = cluster.story(id).await;
+    assert_eq!(done.execution.state, State::Succeeded);
+    assert_eq!(done.output.unwrap().bytes, br#""at last""#);
     cluster.audit().await;
 }

@@ -13,11 +13,11 @@ use tokio::time::Instant;
 use uuid::Uuid;
 
 use super::select::Selection;
-use crate::command::bulk::{Bulk, Done};
+use crate::command::bulk::{self, Bulk, Done};
 use crate::command::parse;
 use crate::config::Config;
 use crate::exit::{Failure, NOT_FOUND, REFUSED, Result, UNREACHABLE};
-use crate::output::{Format, instant};
+use crate::output::{self, Format, instant};
 
 /// What may still be stopped, in the order in which a filter looks.
 const STATES: [State; 4] = [
@@ -33,7 +33,7 @@ const BATCH: usize = 200;
 #[command(
     group(ArgGroup::new("which").required(true).multiple(true).args(["ids", "fire", "state", "job", "queue"])),
     override_usage = "bellwether executions cancel [OPTIONS] <ID>...\n       \
-                      bellwether executions cancel [OPTIONS] <--fire|--state|--job|--queue> <…>"
+                      bellwether executions cancel [OPTIONS] --fire|--state|--job|--queue <…>"
 )]
 pub(crate) struct Command {
     /// The executions
@@ -89,6 +89,7 @@ pub(super) async fn run(config: &Config, command: &Command, format: Format) -> R
         verb: "cancelled",
     };
     let ids = selection.find(store.as_ref()).await?;
+    doubt_unknown(store.as_ref(), &ids, command).await?;
     let client = Client::new(config.subjects.namespace())?.with_store(Arc::clone(&store));
     let mut answers = BTreeMap::new();
     let mut stopped = None;
@@ -119,6 +120,33 @@ pub(super) async fn run(config: &Config, command: &Command, format: Format) -> R
     }
     store.close().await;
     bulk.finish("cancelled", format)
+}
+
+/// What is unknown ends by a cancel, and what it did stays done: of several that is asked about.
+async fn doubt_unknown(store: &dyn Store, ids: &[Uuid], command: &Command) -> Result<()> {
+    let mut unknown = Vec::new();
+    for &id in ids {
+        let found = store.execution_result(id).await?;
+        unknown.extend(found.filter(|found| found.state == State::Unknown));
+    }
+    let Some(first) = unknown.first() else {
+        return Ok(());
+    };
+    let id = first.execution_id;
+    if ids.len() == 1 {
+        output::note(&format!(
+            "warning: execution {id} was unknown: its effect may exist, and a cancel does not take \
+             it back; to say what became of it: bellwether executions resolve {id}"
+        ));
+        return Ok(());
+    }
+    let what = format!(
+        "{} of these {} executions, {id} first, are unknown: their effects may exist, and a cancel \
+         does not take them back",
+        unknown.len(),
+        ids.len(),
+    );
+    bulk::confirm(&what, command.yes)
 }
 
 /// What is said without waiting.

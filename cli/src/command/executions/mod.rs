@@ -1,6 +1,7 @@
-//! `bellwether executions list|show|watch|cancel|retry`.
+//! `bellwether executions list|show|watch|cancel|resolve|retry`.
 
 mod cancel;
+mod resolve;
 mod retry;
 mod select;
 mod show;
@@ -24,6 +25,9 @@ pub(crate) enum Command {
         /// Only in this state
         #[arg(long, value_parser = parse::state())]
         state: Option<State>,
+        /// Only what is unknown and waits for an operator, oldest first
+        #[arg(long, conflicts_with = "state")]
+        escalated: bool,
         /// Only this job
         #[arg(long, value_parser = parse::job)]
         job: Option<String>,
@@ -51,6 +55,8 @@ pub(crate) enum Command {
     },
     /// Requests that executions stop: what waits ends at once, what runs is told by its worker
     Cancel(cancel::Command),
+    /// Says what became of an unknown execution: --done, --not-done or --abandon
+    Resolve(resolve::Command),
     /// Runs executions again that ended without success, each as a new one
     Retry(retry::Command),
 }
@@ -59,6 +65,7 @@ pub(crate) async fn run(config: &Config, command: &Command, format: Format) -> R
     match command {
         Command::List {
             state,
+            escalated,
             job,
             queue,
             fire,
@@ -66,6 +73,7 @@ pub(crate) async fn run(config: &Config, command: &Command, format: Format) -> R
         } => {
             let filter = ExecutionFilter {
                 state: *state,
+                escalated: *escalated,
                 job: job.clone(),
                 queue: queue.clone(),
                 fire_id: *fire,
@@ -77,6 +85,7 @@ pub(crate) async fn run(config: &Config, command: &Command, format: Format) -> R
         Command::Show { id } => show::run(config, *id, format).await,
         Command::Watch { id } => watch::run(config, *id, format).await,
         Command::Cancel(command) => cancel::run(config, command, format).await,
+        Command::Resolve(command) => resolve::run(config, command, format).await,
         Command::Retry(command) => retry::run(config, command, format).await,
     }
 }
@@ -125,13 +134,22 @@ fn row(e: &ExecutionView) -> Vec<String> {
         e.id.to_string(),
         e.job.clone(),
         format!("{}/{}", e.shard_index, e.shard_total),
-        format!("{}{cancel}", e.state),
+        format!("{}{cancel}", state_in_words(e)),
         or_dash(e.reason),
         format!("{}/{}", e.attempt, e.max_attempts),
         e.trigger.to_string(),
         instant(e.scheduled_at),
         took(e),
     ]
+}
+
+/// The state, and what it waits for if that is not its turn.
+fn state_in_words(e: &ExecutionView) -> String {
+    match e.state {
+        State::Unknown if e.escalated_at.is_some() => "unknown, escalated".to_owned(),
+        State::Pending if e.held => "pending, held".to_owned(),
+        state => state.to_string(),
+    }
 }
 
 fn took(e: &ExecutionView) -> String {

@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bellwether_client::{Client, Error, What};
-use bellwether_schemas::state::{Reason, State};
+use bellwether_schemas::state::{Reason, State, Verdict};
+use bellwether_store::Store;
 use clap::{ArgGroup, Args};
 use serde::Serialize;
 use tokio::time::Instant;
@@ -15,6 +16,7 @@ use crate::command::bulk::{Bulk, Done};
 use crate::command::parse;
 use crate::config::Config;
 use crate::exit::{Failure, JOB_FAILED, Result, UNREACHABLE};
+use crate::output;
 use crate::output::{Format, or_dash};
 
 /// What may be repeated, in the order in which a filter looks.
@@ -24,7 +26,7 @@ const STATES: [State; 3] = [State::Failed, State::Expired, State::Cancelled];
 #[command(
     group(ArgGroup::new("which").required(true).multiple(true).args(["ids", "fire", "state", "job", "queue"])),
     override_usage = "bellwether executions retry [OPTIONS] <ID>...\n       \
-                      bellwether executions retry [OPTIONS] <--fire|--state|--job|--queue> <…>"
+                      bellwether executions retry [OPTIONS] --fire|--state|--job|--queue <…>"
 )]
 pub(crate) struct Command {
     /// The executions
@@ -83,7 +85,11 @@ pub(super) async fn run(config: &Config, command: &Command, format: Format) -> R
     };
     let ids = selection.find(store.as_ref()).await?;
     let client = Client::new(config.subjects.namespace())?.with_store(Arc::clone(&store));
-    let mut bulk = Bulk::run(&ids, async |id| retry(&client, id).await).await;
+    let each = async |id| {
+        warn_if_abandoned(store.as_ref(), id).await?;
+        retry(&client, id).await
+    };
+    let mut bulk = Bulk::run(&ids, each).await;
     if let Some(wait) = command.wait {
         let deadline = Instant::now().checked_add(wait);
         for done in bulk.done_mut() {
@@ -97,6 +103,20 @@ pub(super) async fn run(config: &Config, command: &Command, format: Format) -> R
         "retried"
     };
     bulk.finish(verb, format)
+}
+
+/// What was abandoned may have been done.
+async fn warn_if_abandoned(store: &dyn Store, id: Uuid) -> Result<()> {
+    let found = store.execution(id).await?;
+    let last = found.as_ref().and_then(|found| found.verdicts.last());
+    let abandoned = last.is_some_and(|last| last.verdict == Verdict::Abandon);
+    if abandoned {
+        output::note(&format!(
+            "warning: execution {id} was abandoned, since nobody knew whether its work was done: a \
+             retry may do it once more"
+        ));
+    }
+    Ok(())
 }
 
 async fn retry(client: &Client, id: Uuid) -> Result<Done<Row>> {

@@ -96,6 +96,7 @@ impl Selection<'_> {
                 queue: self.queue.cloned(),
                 fire_id: None,
                 unrepeated: self.unrepeated,
+                escalated: false,
                 limit: left,
             };
             // Of an operation whose retries all failed too, one goes on.

@@ -34,7 +34,7 @@ pub(super) async fn run(config: &Config, id: Uuid, format: Format) -> Result<()>
             Err(error) => return Err(error.into()),
         };
         for moment in timeline(&story) {
-            if !told.contains(&moment) {
+            if !told.iter().any(|told| told.is(&moment)) {
                 tell(&moment, format)?;
                 told.push(moment);
             }

@@ -11,7 +11,8 @@ use bellwether_store::{ErrorKind, Store};
 use serde::Serialize;
 use uuid::Uuid;
 
-use super::unknown;
+use super::leaders::Leaders;
+use super::{find, unknown};
 use crate::config::Config;
 use crate::exit::{Failure, JOB_FAILED, REFUSED, Result};
 use crate::output::{self, Format, or_dash};
@@ -39,11 +40,16 @@ pub(super) async fn set_enabled(
         enabled,
         changed,
     };
-    Ok(output::one(format, &switched, name, |_| {
+    output::one(format, &switched, name, |_| {
         let word = if enabled { "on" } else { "paused" };
         let already = if changed { "" } else { " already" };
         output::line(&format!("schedule {name} is {word}{already}"))
-    })?)
+    })?;
+    if enabled {
+        let found = find(store, name).await?;
+        Leaders::read(store).await?.note([&found.schedule]);
+    }
+    Ok(())
 }
 
 #[derive(Serialize)]

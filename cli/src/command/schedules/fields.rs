@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use bellwether_schemas::limits::SHARD_TOTAL_MAX;
-use bellwether_schemas::state::{OnLost, Priority};
-use bellwether_store::schedules::{NewSchedule, Timing};
-use bellwether_store::{ATTEMPTS_MAX, Payload};
+use bellwether_schemas::state::{OnLost, Overlap, Priority};
+use bellwether_store::schedules::{MisfirePolicy, NewSchedule, RetryPolicy, Timing};
+use bellwether_store::{ATTEMPTS_MAX, CATCH_UP_MAX, Payload};
 use bellwether_time::{Cron, parse_interval};
 use chrono::{DateTime, Utc};
 use clap::Args;
@@ -65,9 +65,44 @@ pub(crate) struct Fields {
     /// [new: 1m]
     #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
     pub(super) grace: Option<Duration>,
+    /// What fires once instants were missed: the newest one for all, none of them, or
+    /// the newest few [new: fire_once]
+    #[arg(long, value_name = "POLICY", value_parser = misfire())]
+    pub(super) misfire: Option<&'static str>,
+    /// With --misfire catch_up: most missed instants that fire, 1 to 1000
+    #[arg(long, hide_short_help = true, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=i64::from(CATCH_UP_MAX)))]
+    pub(super) catch_up_max: Option<u32>,
+    /// With --misfire catch_up: none that lies longer ago than this fires
+    #[arg(long, hide_short_help = true, value_name = "DURATION", value_parser = parse::policy_time)]
+    pub(super) catch_up_window: Option<Duration>,
+    /// What becomes of an instant while a fire is unfinished: it fires, does not, fires
+    /// afterwards, or that and the unfinished one is cancelled [new: allow]
+    #[arg(long, value_name = "POLICY", value_parser = overlap())]
+    pub(super) overlap: Option<Overlap>,
+    /// Longest delay before the second attempt; it doubles with each further one, and
+    /// each delay is a random part of it [new: 1s]
+    #[arg(long, hide_short_help = true, value_name = "DURATION", value_parser = parse::policy_time)]
+    pub(super) retry_first: Option<Duration>,
+    /// What the longest delay never exceeds [new: 10m]
+    #[arg(long, hide_short_help = true, value_name = "DURATION", value_parser = parse::policy_time)]
+    pub(super) retry_cap: Option<Duration>,
     /// What it is for, at most 1024 characters [new: empty]
     #[arg(long, value_name = "TEXT")]
     pub(super) description: Option<String>,
+}
+
+/// Least grace of a schedule that skips what is later: a ticker looks once a second.
+const GRACE_OF_SKIP: Duration = Duration::from_secs(1);
+
+/// The help of an edit: what is not said stays as it is, whatever a new schedule would have.
+pub(super) fn without_default(arg: clap::Arg) -> clap::Arg {
+    let Some(help) = arg.get_help().map(ToString::to_string) else {
+        return arg;
+    };
+    match help.rfind(" [new: ") {
+        Some(at) => arg.help(help[..at].to_owned()),
+        None => arg,
+    }
 }
 
 fn priority() -> impl TypedValueParser<Value = Priority> {
@@ -78,6 +113,23 @@ fn priority() -> impl TypedValueParser<Value = Priority> {
 fn on_lost() -> impl TypedValueParser<Value = OnLost> {
     PossibleValuesParser::new(OnLost::ALL.iter().map(|one| one.as_str()))
         .try_map(|word| word.parse::<OnLost>())
+}
+
+const FIRE_ONCE: &str = MisfirePolicy::FireOnce.as_str();
+const SKIP: &str = MisfirePolicy::Skip.as_str();
+const CATCH_UP: &str = "catch_up";
+
+fn misfire() -> impl TypedValueParser<Value = &'static str> {
+    const POLICIES: [&str; 3] = [FIRE_ONCE, SKIP, CATCH_UP];
+    PossibleValuesParser::new(POLICIES).try_map(|word| {
+        let known = POLICIES.into_iter().find(|one| *one == word);
+        known.ok_or("no misfire policy")
+    })
+}
+
+fn overlap() -> impl TypedValueParser<Value = Overlap> {
+    PossibleValuesParser::new(Overlap::ALL.iter().map(|one| one.as_str()))
+        .try_map(|word| word.parse::<Overlap>())
 }
 
 fn payload(text: &str) -> Result<String, String> {
@@ -104,10 +156,23 @@ impl Fields {
             start_deadline,
             on_lost,
             grace,
+            misfire,
+            catch_up_max,
+            catch_up_window,
+            overlap,
+            retry_first,
+            retry_cap,
             description,
         } = self;
         let texts = [cron, tz, every, job, queue, payload, description];
-        let durations = [timeout, start_deadline, grace];
+        let durations = [
+            timeout,
+            start_deadline,
+            grace,
+            catch_up_window,
+            retry_first,
+            retry_cap,
+        ];
         texts.iter().all(|text| text.is_none())
             && durations.iter().all(|duration| duration.is_none())
             && at.is_none()
@@ -115,6 +180,9 @@ impl Fields {
             && shards.is_none()
             && max_attempts.is_none()
             && on_lost.is_none()
+            && misfire.is_none()
+            && catch_up_max.is_none()
+            && overlap.is_none()
     }
 
     /// Refuses what no ledger is needed to refuse.
@@ -176,7 +244,15 @@ impl Fields {
     }
 
     /// Makes the definition say what was said; `timing` is the answer of [`Self::timing`].
-    pub(super) fn apply(&self, timing: Option<&Timing>, definition: &mut NewSchedule) {
+    ///
+    /// # Errors
+    ///
+    /// What was said does not fit together, or to what the definition says already.
+    pub(super) fn apply(
+        &self,
+        timing: Option<&Timing>,
+        definition: &mut NewSchedule,
+    ) -> std::result::Result<(), String> {
         fn set<T: Clone>(said: Option<&T>, field: &mut T) {
             if let Some(said) = said {
                 field.clone_from(said);
@@ -202,6 +278,69 @@ impl Fields {
         if let Some(payload) = &self.payload {
             definition.payload = Payload::json(payload.clone().into_bytes());
         }
+        set(self.overlap.as_ref(), &mut definition.overlap);
+        definition.misfire = self.misfire(definition.misfire)?;
+        self.leaves_an_instant_to_fire(definition)?;
+        definition.policy.retry = self.retry(definition.policy.retry)?;
+        Ok(())
+    }
+
+    /// No plan is in time to the millisecond: what skips each instant that is later than nothing
+    /// would never fire.
+    fn leaves_an_instant_to_fire(
+        &self,
+        definition: &NewSchedule,
+    ) -> std::result::Result<(), String> {
+        let said = self.grace.is_some() || self.misfire.is_some();
+        if !said || definition.misfire != MisfirePolicy::Skip || definition.grace >= GRACE_OF_SKIP {
+            return Ok(());
+        }
+        Err(format!(
+            "with --misfire skip and a grace of {} it might never fire: a fire is planned up to a \
+             second after its instant; give --grace 1s or more, or another misfire policy",
+            duration::show(definition.grace)
+        ))
+    }
+
+    /// A catch-up keeps the bound that is not said.
+    fn misfire(&self, before: MisfirePolicy) -> std::result::Result<MisfirePolicy, String> {
+        let bounds = (self.catch_up_max, self.catch_up_window);
+        let policy = self.misfire.unwrap_or_else(|| before.as_str());
+        if policy != CATCH_UP {
+            return match (bounds, self.misfire) {
+                ((None, None), None) => Ok(before),
+                ((None, None), Some(SKIP)) => Ok(MisfirePolicy::Skip),
+                ((None, None), Some(_)) => Ok(MisfirePolicy::FireOnce),
+                _ => Err(format!(
+                    "--catch-up-max and --catch-up-window bound a catch-up, and the misfire policy \
+                     is {policy}: say --misfire catch_up, too"
+                )),
+            };
+        }
+        let (old_max, old_window) = match before {
+            MisfirePolicy::CatchUp { max, window } => (Some(max), Some(window)),
+            MisfirePolicy::FireOnce | MisfirePolicy::Skip => (None, None),
+        };
+        match (bounds.0.or(old_max), bounds.1.or(old_window)) {
+            (Some(max), Some(window)) => Ok(MisfirePolicy::CatchUp { max, window }),
+            _ => Err(
+                "--misfire catch_up needs both bounds: --catch-up-max 10 --catch-up-window 1h"
+                    .to_owned(),
+            ),
+        }
+    }
+
+    fn retry(&self, before: RetryPolicy) -> std::result::Result<RetryPolicy, String> {
+        let first = self.retry_first.unwrap_or(before.first);
+        let cap = self.retry_cap.unwrap_or(before.cap);
+        if first <= cap {
+            return Ok(RetryPolicy { first, cap });
+        }
+        Err(format!(
+            "a first delay of {} is above the cap of {}: change --retry-first or --retry-cap",
+            duration::show(first),
+            duration::show(cap)
+        ))
     }
 }
 
@@ -219,7 +358,11 @@ pub(super) fn in_words(definition: &NewSchedule) -> Vec<(&'static str, String)> 
         ("max attempts", policy.max_attempts.to_string()),
         ("start deadline", duration::show(policy.start_deadline)),
         ("on lost", policy.on_lost.to_string()),
+        ("retry first", duration::show(policy.retry.first)),
+        ("retry cap", duration::show(policy.retry.cap)),
         ("grace", duration::show(definition.grace)),
+        ("misfire", misfire_in_words(definition.misfire)),
+        ("overlap", definition.overlap.to_string()),
         (
             "description",
             match definition.description.as_str() {
@@ -228,6 +371,17 @@ pub(super) fn in_words(definition: &NewSchedule) -> Vec<(&'static str, String)> 
             },
         ),
     ]
+}
+
+fn misfire_in_words(policy: MisfirePolicy) -> String {
+    match policy {
+        MisfirePolicy::FireOnce | MisfirePolicy::Skip => policy.as_str().to_owned(),
+        MisfirePolicy::CatchUp { max, window } => format!(
+            "{} the newest {max} of the last {}",
+            policy.as_str(),
+            duration::show(window)
+        ),
+    }
 }
 
 pub(super) fn timing_in_words(timing: &Timing) -> String {
@@ -302,7 +456,7 @@ mod tests {
         let said = fields(&["--timeout", "90s", "--shards", "3"]);
         assert!(!said.is_empty());
         assert_eq!(said.timing(Some(&cron), now).unwrap(), None);
-        said.apply(None, &mut after);
+        said.apply(None, &mut after).unwrap();
         assert_eq!(after.timing, before.timing);
         let changed: Vec<_> = in_words(&after)
             .into_iter()

@@ -2,12 +2,13 @@
 
 mod act;
 mod fields;
+mod leaders;
 pub(crate) mod next;
 mod show;
 mod write;
 
 use bellwether_store::Store;
-use bellwether_store::schedules::{FoundSchedule, Schedule, Timing};
+use bellwether_store::schedules::{FoundSchedule, MisfirePolicy, Schedule, Timing};
 use chrono::{DateTime, Utc};
 use clap::{ArgGroup, Subcommand};
 use serde::Serialize;
@@ -16,8 +17,9 @@ use uuid::Uuid;
 use crate::config::Config;
 use crate::duration;
 use crate::exit::{Failure, NOT_FOUND, Result};
-use crate::output::{self, Format, maybe_instant};
+use crate::output::{self, Format};
 use fields::{Fields, timing_in_words};
+use leaders::Leaders;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
@@ -42,6 +44,7 @@ pub(crate) enum Command {
         fields: Box<Fields>,
     },
     /// Changes what is named and leaves the rest; a changed timing begins now
+    #[command(mut_args(fields::without_default))]
     Edit {
         /// The schedule's name
         name: String,
@@ -116,11 +119,16 @@ pub(crate) async fn run(config: &Config, command: Command, format: Format) -> Re
 async fn list(store: &dyn Store, format: Format) -> Result<()> {
     output::show_rows_left_out();
     let schedules = store.schedules().await?;
-    let shown: Vec<Shown<'_>> = schedules.iter().map(Shown::from).collect();
+    let leaders = Leaders::read(store).await?;
+    let now = store.ledger().await?.now;
+    let shown: Vec<Shown<'_>> = schedules
+        .iter()
+        .map(|one| Shown::new(one, &leaders, now))
+        .collect();
     let head = [
         "schedule", "job", "timing", "shards", "queue", "next", "status",
     ];
-    Ok(output::list(
+    output::list(
         format,
         &shown,
         |schedule| schedule.name.to_owned(),
@@ -132,11 +140,13 @@ async fn list(store: &dyn Store, format: Format) -> Result<()> {
                 timing_in_words(schedule.timing),
                 schedule.shard_total.to_string(),
                 schedule.queue.to_owned(),
-                maybe_instant(schedule.next_at),
+                schedule.next_in_words(),
                 schedule.status(),
             ]
         },
-    )?)
+    )?;
+    leaders.note(&schedules);
+    Ok(())
 }
 
 /// A schedule's row as scripts see it.
@@ -159,6 +169,11 @@ struct Shown<'a> {
     ended: bool,
     fault: Option<&'a str>,
     next_at: Option<DateTime<Utc>>,
+    /// How long that is past although nothing was planned; none = it is in time.
+    overdue_s: Option<i64>,
+    partition: i32,
+    /// The ticker that leads the partition; none = nobody plans the schedule.
+    leader: Option<&'a str>,
     cursor: DateTime<Utc>,
     created_at: DateTime<Utc>,
 }
@@ -170,11 +185,41 @@ struct Durations {
     max_attempts: u32,
     start_deadline: String,
     on_lost: &'static str,
+    retry_first: String,
+    retry_cap: String,
     grace: String,
+    misfire: &'static str,
+    catch_up_max: Option<u32>,
+    catch_up_window: Option<String>,
+    overlap: &'static str,
 }
 
-impl<'a> From<&'a Schedule> for Shown<'a> {
-    fn from(s: &'a Schedule) -> Self {
+impl Durations {
+    fn of(s: &Schedule) -> Self {
+        let catch_up = match s.misfire {
+            MisfirePolicy::CatchUp { max, window } => Some((max, duration::show(window))),
+            MisfirePolicy::FireOnce | MisfirePolicy::Skip => None,
+        };
+        let (catch_up_max, catch_up_window) = catch_up.unzip();
+        Self {
+            timeout: duration::show(s.policy.timeout),
+            max_attempts: s.policy.max_attempts,
+            start_deadline: duration::show(s.policy.start_deadline),
+            on_lost: s.policy.on_lost.as_str(),
+            retry_first: duration::show(s.policy.retry.first),
+            retry_cap: duration::show(s.policy.retry.cap),
+            grace: duration::show(s.grace),
+            misfire: s.misfire.as_str(),
+            catch_up_max,
+            catch_up_window,
+            overlap: s.overlap.as_str(),
+        }
+    }
+}
+
+impl<'a> Shown<'a> {
+    fn new(s: &'a Schedule, leaders: &'a Leaders, now: DateTime<Utc>) -> Self {
+        let next_at = s.next_at.or_else(|| next_after_cursor(s));
         Self {
             id: s.id,
             name: &s.name,
@@ -183,13 +228,7 @@ impl<'a> From<&'a Schedule> for Shown<'a> {
             priority: s.priority.as_str(),
             timing: &s.timing,
             shard_total: s.shard_total,
-            policy: Durations {
-                timeout: duration::show(s.policy.timeout),
-                max_attempts: s.policy.max_attempts,
-                start_deadline: duration::show(s.policy.start_deadline),
-                on_lost: s.policy.on_lost.as_str(),
-                grace: duration::show(s.grace),
-            },
+            policy: Durations::of(s),
             origin: s.origin.as_str(),
             edited_at: s.edited_at,
             description: &s.description,
@@ -197,7 +236,10 @@ impl<'a> From<&'a Schedule> for Shown<'a> {
             enabled: s.enabled,
             ended: s.ended,
             fault: s.fault.as_deref(),
-            next_at: s.next_at.or_else(|| next_after_cursor(s)),
+            next_at,
+            overdue_s: leaders::overdue(s, next_at, now).map(|late| late.num_seconds()),
+            partition: s.partition,
+            leader: leaders.of(s),
             cursor: s.cursor,
             created_at: s.created_at,
         }
@@ -206,13 +248,17 @@ impl<'a> From<&'a Schedule> for Shown<'a> {
 
 /// What the planner will write as soon as it has looked at a schedule that was just changed.
 fn next_after_cursor(s: &Schedule) -> Option<DateTime<Utc>> {
-    if !s.enabled || s.ended || s.fault.is_some() {
+    if !leaders::fires(s) {
         return None;
     }
     s.timing.evaluate().ok()?.next_after(s.cursor)
 }
 
 impl Shown<'_> {
+    fn next_in_words(&self) -> String {
+        leaders::next_in_words(self.next_at, self.overdue_s)
+    }
+
     fn status(&self) -> String {
         let status = match (self.fault, self.ended, self.enabled) {
             (Some(fault), ..) => format!("fault: {fault}"),

@@ -3,21 +3,24 @@
 use std::collections::BTreeMap;
 
 use bellwether_schemas::state::State;
-use bellwether_store::inspect::FireView;
+use bellwether_store::inspect::{FireView, HeldFire, NonFireView};
 use bellwether_store::schedules::{FoundSchedule, KnownDefinition, Origin};
 use bellwether_store::{Store, edit};
 use chrono::{DateTime, TimeDelta, Utc};
 use serde::Serialize;
 
 use super::fields::in_words;
-use super::next::{Next, print as print_next};
-use super::write::next_of;
+use super::leaders::Leaders;
+use super::next::Next;
+use super::write::{next_of, print_next_of};
 use super::{Shown, find};
 use crate::exit::Result;
-use crate::output::{self, Format, instant, maybe_instant};
+use crate::output::{self, Format, instant};
 
 /// Fires shown.
 const FIRES: u32 = 5;
+/// What counts as lately.
+const LATELY: TimeDelta = TimeDelta::hours(24);
 /// Digits of a hash that tell two definitions apart.
 const HASH_SHOWN: usize = 12;
 
@@ -27,6 +30,10 @@ struct Story<'a> {
     payload: serde_json::Value,
     definitions: Vec<Known>,
     fires: Vec<Fire>,
+    /// The fire that waits for its predecessor, if one does.
+    held: Option<HeldFire>,
+    /// What of the last 24 hours did not fire, by reason.
+    non_fires: Vec<NonFireView>,
     next: Vec<Next>,
 }
 
@@ -61,8 +68,9 @@ pub(super) async fn run(store: &dyn Store, name: &str, format: Format) -> Result
         }
         fires.push(Fire { fire, states });
     }
+    let leaders = Leaders::read(store).await?;
     let shown = Story {
-        schedule: Shown::from(row),
+        schedule: Shown::new(row, &leaders, found.now),
         payload: serde_json::from_slice(&found.payload.bytes).unwrap_or_else(|_| {
             format!(
                 "{} bytes of {}",
@@ -73,11 +81,13 @@ pub(super) async fn run(store: &dyn Store, name: &str, format: Format) -> Result
         }),
         definitions: definitions(known, row.code_hash.as_deref()),
         fires,
+        held: store.held_fire(row.id).await?,
+        non_fires: store.non_fires(row.id, found.now - LATELY).await?,
         next: next_of(&found),
     };
-    Ok(output::one(format, &shown, name, |story| {
-        print(story, &found)
-    })?)
+    output::one(format, &shown, name, |story| print(story, &found, &leaders))?;
+    leaders.note([row]);
+    Ok(())
 }
 
 fn definitions(mut known: Vec<KnownDefinition>, current: Option<&str>) -> Vec<Known> {
@@ -93,7 +103,7 @@ fn definitions(mut known: Vec<KnownDefinition>, current: Option<&str>) -> Vec<Kn
         .collect()
 }
 
-fn print(story: &Story<'_>, found: &FoundSchedule) -> std::io::Result<()> {
+fn print(story: &Story<'_>, found: &FoundSchedule, leaders: &Leaders) -> std::io::Result<()> {
     let row = &found.schedule;
     let mut facts = vec![
         ("schedule", row.name.clone()),
@@ -112,7 +122,8 @@ fn print(story: &Story<'_>, found: &FoundSchedule) -> std::io::Result<()> {
     facts.push(("version", row.version.to_string()));
     facts.push(("created", instant(row.created_at)));
     facts.push(("settled until", instant(row.cursor)));
-    facts.push(("next", maybe_instant(story.schedule.next_at)));
+    facts.push(("next", story.schedule.next_in_words()));
+    facts.push(("partition", leaders.in_words(row)));
     for (name, value) in facts {
         output::line(&format!("{name:<14} {value}"))?;
     }
@@ -145,8 +156,28 @@ fn print(story: &Story<'_>, found: &FoundSchedule) -> std::io::Result<()> {
         &["fire", "trigger", "due", "planned", "executions"],
         rows.collect(),
     )?;
+    if let Some(held) = &story.held {
+        output::line(&format!(
+            "\nheld: fire {}, due {}, waits for the end of fire {}",
+            held.id,
+            instant(held.scheduled_at),
+            held.held_behind
+        ))?;
+    }
+    if !story.non_fires.is_empty() {
+        output::line("\ndid not fire in the last 24 hours")?;
+        let rows = story.non_fires.iter().map(|one| {
+            vec![
+                one.reason.to_string(),
+                one.instants.to_string(),
+                one.ranges.to_string(),
+                instant(one.until_at),
+            ]
+        });
+        output::table(&["reason", "instants", "ranges", "latest"], rows.collect())?;
+    }
     output::line("\nnext instants")?;
-    print_next(&story.next)
+    print_next_of(found, &story.next)
 }
 
 /// How long after its instant a fire was planned: the precision of this installation.

@@ -3,13 +3,14 @@
 use std::cell::RefCell;
 
 use bellwether_schemas::state::SessionState;
-use bellwether_store::Store;
 use bellwether_store::edit::{self, Edited};
 use bellwether_store::schedules::{FoundSchedule, NewSchedule, Origin, Registered, Timing};
+use bellwether_store::{Error, ErrorKind, Store};
 use serde::Serialize;
 use uuid::Uuid;
 
 use super::fields::{Fields, in_words};
+use super::leaders::{Leaders, fires};
 use super::next::{Next, instants, print};
 use super::{find, unknown};
 use crate::exit::{Failure, REFUSED, Result};
@@ -39,7 +40,9 @@ pub(super) async fn add(
         return Err(Failure::usage("give one of --cron, --every and --at"));
     };
     let mut new = NewSchedule::new(name, timing.clone());
-    fields.apply(Some(&timing), &mut new);
+    fields
+        .apply(Some(&timing), &mut new)
+        .map_err(Failure::usage)?;
     if let Registered::Exists(_) = store.register_schedule(&new).await? {
         return Err(Failure::new(
             REFUSED,
@@ -61,13 +64,29 @@ pub(super) async fn add(
         output::line(&format!("schedule {name} added ({})\n", added.id))?;
         print(&added.next)
     })?;
+    Leaders::read(store).await?.note([&found.schedule]);
     warn_without_handler(store, &found).await
 }
 
-/// The next instants after the ledger's now.
+/// The next instants after the ledger's now; none of a schedule that does not fire.
 pub(super) fn next_of(found: &FoundSchedule) -> Vec<Next> {
+    if !fires(&found.schedule) {
+        return Vec::new();
+    }
     let timing = found.schedule.timing.evaluate();
     timing.map_or_else(|_| Vec::new(), |timing| instants(&timing, found.now, SHOWN))
+}
+
+/// Prints what [`next_of`] answered, or why there is none.
+pub(super) fn print_next_of(found: &FoundSchedule, next: &[Next]) -> std::io::Result<()> {
+    let row = &found.schedule;
+    if row.fault.is_none() && !row.ended && !row.enabled {
+        return output::line(&format!(
+            "none while it is paused; see `bellwether schedules resume {}`",
+            row.name
+        ));
+    }
+    print(next)
 }
 
 /// A schedule that nobody can serve is most often a slip of the keyboard.
@@ -113,6 +132,10 @@ pub(super) async fn edit(
 ) -> Result<()> {
     let found = find(store, name).await?;
     let timing = fields.timing(Some(&found.schedule.timing), found.now)?;
+    // What does not fit to it is refused before the edit waits for the ticker.
+    fields
+        .apply(None, &mut edit::definition(&found))
+        .map_err(Failure::usage)?;
     // Others may edit at the same time: what counts is what the last try began with.
     let before = RefCell::new(edit::definition(&found));
     let edited = edit::edit(store, name, |definition| {
@@ -120,8 +143,9 @@ pub(super) async fn edit(
         let timing = timing
             .as_ref()
             .map(|timing| keeping_anchor(timing, &definition.timing));
-        fields.apply(timing.as_ref(), definition);
-        Ok(())
+        fields
+            .apply(timing.as_ref(), definition)
+            .map_err(|why| Error::new("edit a schedule", ErrorKind::Invalid, why))
     })
     .await?;
     written(store, name, edited, &before.into_inner(), format).await?;
@@ -206,7 +230,7 @@ async fn written(
         for Change { field, from, to } in &written.changes {
             output::line(&format!("  {field:<14} {from} -> {to}"))?;
         }
-        output::line("")?;
-        print(&written.next)
+        output::line("\nnext instants")?;
+        print_next_of(&found, &written.next)
     })?)
 }

@@ -1,5 +1,5 @@
 -- $1 outbox row, $2 detail. A row that was overtaken is only dropped: its execution waits for
--- another dispatch, or for none.
+-- another dispatch, or for none. `state || ''`: it is found by its id (executions/claim.sql).
 WITH gone AS (
     DELETE FROM outbox WHERE id = $1
     RETURNING execution_id, dispatch_no
@@ -8,7 +8,7 @@ target AS MATERIALIZED (
     SELECT execution.id, gone.dispatch_no
     FROM gone
     JOIN execution ON execution.id = gone.execution_id
-    WHERE execution.state IN ('pending', 'retrying')
+    WHERE execution.state || '' IN ('pending', 'retrying')
       AND execution.dispatched_at IS NOT NULL
       AND execution.dispatch_no = gone.dispatch_no
     FOR NO KEY UPDATE OF execution

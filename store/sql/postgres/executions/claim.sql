@@ -3,6 +3,9 @@
 -- One RUNNING witness per row, written before any user code runs. Rows that are locked are
 -- left to whoever locked them. The session's row is read, not locked: a claim that races with
 -- its loss is a running row of a lost session, and the sweep takes it over.
+--
+-- `state || ''` keeps the planner from the indexes of all that waits, which it takes for small
+-- where nothing waited when the table was last analysed: rows are found by their ids.
 WITH owner AS MATERIALIZED (
     SELECT id FROM session WHERE id = $4 AND state = 'live'
 ),
@@ -14,7 +17,8 @@ target AS MATERIALIZED (
     FROM unnest($1::uuid[], $2::integer[], $3::uuid[]) AS ask (execution_id, dispatch_no, claim_id)
     JOIN execution ON execution.id = ask.execution_id
     CROSS JOIN owner
-    WHERE execution.state IN ('pending', 'retrying')
+    WHERE execution.state || '' IN ('pending', 'retrying')
+      AND NOT execution.held
       AND execution.cancel_requested_at IS NULL
       AND execution.attempt < execution.max_attempts
       AND execution.start_deadline_at > clock_timestamp()
@@ -50,6 +54,8 @@ claimed AS (
         error            = NULL,
         last_refusal     = NULL,
         defer_count      = 0,
+        lost_dispatches  = 0,
+        unclaimed_dispatches = 0,
         attempt          = execution.attempt + 1,
         generation       = execution.generation + 1,
         claim_id         = locked.claim_id,
@@ -70,7 +76,9 @@ SELECT EXISTS (SELECT FROM owner) AS live,
        claimed.claim_id, claimed.generation, claimed.attempt, claimed.max_attempts,
        claimed.shard_index, claimed.shard_total, claimed.trigger, claimed.schedule_version,
        claimed.scheduled_at, claimed.deadline_at, claimed.timeout_ms, claimed.content_type,
-       claimed.traceparent, claimed.tracestate,
+       claimed.retry_first_ms, claimed.retry_cap_ms, claimed.policy_known,
+       (extract(epoch FROM claimed.claimed_at - claimed.dispatched_at) * 1000000)::bigint AS waited_us,
+       claimed.traceparent, claimed.tracestate, claimed.checkpoint,
        coalesce(claimed.payload, fire.payload) AS payload
 FROM (VALUES (1)) AS one
 LEFT JOIN claimed ON true

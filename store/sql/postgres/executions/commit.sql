@@ -35,7 +35,7 @@ judged AS MATERIALIZED (
                WHEN outcome = 'retry' AND attempt >= max_attempts THEN 'failed'
                ELSE 'retrying'
            END AS next,
-           outcome IN ('snooze', 'release') AS gives_back
+           outcome IN ('snooze', 'release', 'overloaded') AS gives_back
     FROM locked
 ),
 ruled AS MATERIALIZED (
@@ -52,14 +52,19 @@ committed AS (
                                   ELSE ruled.reason END,
         error              = ruled.error,
         attempts_exhausted = ruled.next = 'failed' AND ruled.outcome = 'retry',
+        last_refusal       = CASE WHEN ruled.outcome = 'overloaded' THEN 'executor_overloaded'
+                                  ELSE execution.last_refusal END,
+        checkpoint         = CASE WHEN ruled.next <> 'succeeded' THEN execution.checkpoint END,
+        checkpoint_at      = CASE WHEN ruled.next <> 'succeeded' THEN execution.checkpoint_at END,
         cancel_lost        = ruled.cancel AND ruled.outcome = 'complete',
         attempt            = execution.attempt - CASE WHEN ruled.gives_back THEN 1 ELSE 0 END,
         available_at       = CASE WHEN ruled.waits
                                   THEN ruled.now + ruled.delay_us * interval '1 microsecond'
+                                  WHEN ruled.next = 'unknown' THEN ruled.now
                                   ELSE execution.available_at END,
         dispatch_no        = execution.dispatch_no + CASE WHEN ruled.goes THEN 1 ELSE 0 END,
         dispatched_at      = CASE WHEN ruled.goes THEN ruled.now
-                                  WHEN ruled.waits THEN NULL
+                                  WHEN ruled.waits OR ruled.next = 'unknown' THEN NULL
                                   ELSE execution.dispatched_at END,
         -- greatest() skips nulls; null here means that the handler never started.
         started_at         = CASE WHEN ruled.started_ago_us IS NOT NULL THEN greatest(
@@ -68,6 +73,14 @@ committed AS (
                              ) END,
         attempt_ended_at   = ruled.now,
         left_by            = 'commit',
+        -- A late result of an unknown one ends its probe, and what its dispatches came to.
+        lost_dispatches    = 0,
+        unclaimed_dispatches = 0,
+        probe_no           = 0,
+        probe_id           = NULL,
+        probe_session_id   = NULL,
+        probe_claimed_at   = NULL,
+        probe_deadline_at  = NULL,
         -- The generation that the result named: law 6 compares it with the row's.
         result_generation  = CASE WHEN ruled.ends THEN ruled.generation
                                   ELSE execution.result_generation END,

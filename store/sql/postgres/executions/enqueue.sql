@@ -12,11 +12,11 @@ new AS MATERIALIZED (
     FROM clock, unnest(
         $1::uuid[], $2::uuid[], $3::text[], $4::text[], $5::text[], $6::bytea[], $7::text[],
         $8::timestamptz[], $9::bigint[], $10::integer[], $11::bigint[], $12::text[],
-        $13::text[], $14::text[], $15::text[]
+        $13::text[], $14::text[], $15::text[], $16::bigint[], $17::bigint[]
     ) WITH ORDINALITY AS new (
         id, fire_id, job, queue, priority, payload, content_type,
         run_at, timeout_ms, max_attempts, start_deadline_ms, on_lost,
-        key, traceparent, tracestate, ord
+        key, traceparent, tracestate, retry_first_ms, retry_cap_ms, ord
     )
 ),
 queued AS (
@@ -35,7 +35,7 @@ inserted AS (
         id, fire_id, shard_index, shard_total, operation_id, trigger, job, queue, priority, key,
         payload, content_type, traceparent, tracestate, timeout_ms, max_attempts, on_lost,
         scheduled_at, start_deadline_at, created_at, state, available_at, dispatch_no,
-        dispatched_at
+        dispatched_at, retry_first_ms, retry_cap_ms
     )
     SELECT new.id, new.fire_id, 0, 1, new.id, 'once', new.job, new.queue, new.priority, new.key,
            new.payload, new.content_type, new.traceparent, nullif(new.tracestate, ''),
@@ -43,7 +43,8 @@ inserted AS (
            new.due_at + new.start_deadline_ms * interval '1 millisecond',
            new.now, 'pending', new.due_at,
            CASE WHEN new.due THEN 1 ELSE 0 END,
-           CASE WHEN new.due THEN new.now END
+           CASE WHEN new.due THEN new.now END,
+           new.retry_first_ms, new.retry_cap_ms
     FROM new
     LEFT JOIN keyed
         ON keyed.job = new.job AND keyed.key = new.key AND keyed.execution_id = new.id

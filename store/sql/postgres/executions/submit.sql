@@ -14,11 +14,13 @@ ask AS MATERIALIZED (
     FROM owner, unnest(
         $1::uuid[], $2::uuid[], $3::uuid[], $4::text[], $5::text[], $6::text[], $7::bytea[],
         $8::text[], $9::timestamptz[], $10::bigint[], $11::integer[], $12::bigint[],
-        $13::text[], $14::timestamptz[], $15::boolean[], $18::text[], $19::text[]
+        $13::text[], $14::timestamptz[], $15::boolean[], $18::text[], $19::text[], $20::bigint[], $21::bigint[],
+        $22::boolean[]
     ) WITH ORDINALITY AS ask (
         id, fire_id, claim_id, job, queue, key, payload,
         content_type, run_at, timeout_ms, max_attempts, start_deadline_ms,
-        on_lost, stored_at, has_handler, traceparent, tracestate, ord
+        on_lost, stored_at, has_handler, traceparent, tracestate, retry_first_ms, retry_cap_ms,
+        own_timeout, ord
     )
 ),
 judged AS MATERIALIZED (
@@ -67,7 +69,8 @@ inserted AS (
         id, fire_id, shard_index, shard_total, operation_id, trigger, job, queue, priority, key,
         payload, content_type, traceparent, tracestate, timeout_ms, max_attempts, on_lost,
         scheduled_at, start_deadline_at, created_at, state, available_at, defer_count,
-        last_refusal, attempt, generation, claim_id, session_id, claimed_at, deadline_at
+        last_refusal, attempt, generation, claim_id, session_id, claimed_at, deadline_at,
+        retry_first_ms, retry_cap_ms, policy_known, own_timeout
     )
     SELECT id, fire_id, 0, 1, id, 'submit', job, queue, 'normal', key, payload, content_type,
            traceparent, nullif(tracestate, ''), timeout_ms, max_attempts, on_lost, due_at,
@@ -82,7 +85,8 @@ inserted AS (
            CASE WHEN runs THEN $16 END,
            CASE WHEN runs THEN now END,
            CASE WHEN runs THEN
-               now + interval '2 seconds' + timeout_ms * interval '1 millisecond' END
+               now + interval '2 seconds' + timeout_ms * interval '1 millisecond' END,
+           retry_first_ms, retry_cap_ms, has_handler, own_timeout
     FROM recorded
     ORDER BY id
     RETURNING id, state, scheduled_at, deadline_at

@@ -21,14 +21,15 @@ executed AS (
         id, fire_id, shard_index, shard_total, operation_id, schedule_id, schedule_version,
         trigger, job, queue, priority, content_type, traceparent, tracestate, timeout_ms,
         max_attempts, on_lost, scheduled_at, start_deadline_at, created_at, state, available_at,
-        dispatch_no, dispatched_at
+        dispatch_no, dispatched_at, retry_first_ms, retry_cap_ms
     )
     SELECT shard.id, fired.id, shard.ord - 1, target.shard_total, shard.id, target.id,
            target.version, 'manual', target.job, target.queue, target.priority,
            target.content_type, $4, nullif($5, ''), target.timeout_ms, target.max_attempts,
            target.on_lost, target.now,
            target.now + target.start_deadline_ms * interval '1 millisecond',
-           target.now, 'pending', target.now, 1, target.now
+           target.now, 'pending', target.now, 1, target.now,
+           target.retry_first_ms, target.retry_cap_ms
     FROM unnest($6::uuid[]) WITH ORDINALITY AS shard (id, ord), fired, target
     ORDER BY shard.id
     RETURNING id, queue, priority, dispatched_at

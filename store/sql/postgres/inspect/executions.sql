@@ -10,7 +10,8 @@ SELECT execution.id, execution.fire_id, execution.operation_id, execution.schedu
        execution.started_at, execution.attempt_ended_at, execution.deadline_at,
        execution.start_deadline_at, execution.cancel_requested_at, execution.ended_at,
        execution.error, execution.traceparent, execution.retry_of,
-       execution.cancel_lost
+       execution.cancel_lost, execution.escalated_at, execution.held, execution.checkpoint_at,
+       octet_length(execution.checkpoint) AS checkpoint_size
 FROM execution
 WHERE ($1::text IS NULL OR execution.state = $1)
   AND ($2::text IS NULL OR execution.job = $2)

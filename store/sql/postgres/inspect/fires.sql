@@ -1,5 +1,6 @@
 -- $1 schedule, $2 limit. Ids sort by due time.
-SELECT id, trigger, scheduled_at, planned_at, shard_total, epoch
+SELECT id, trigger, scheduled_at, planned_at, shard_total, epoch, held_behind, released_at,
+       cancel_requested_at
 FROM fire
 WHERE schedule_id = $1
 ORDER BY id DESC

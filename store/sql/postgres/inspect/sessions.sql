@@ -6,7 +6,7 @@ WITH shown AS (
 )
 SELECT shown.id, shown.name, shown.host, shown.pid, shown.version, shown.queues, shown.jobs,
        shown.max_concurrent, shown.state, shown.opened_at, shown.renewed_at, shown.expires_at,
-       shown.ended_at,
+       shown.ended_at, shown.free_since, shown.leaked, shown.draining_since,
        (
            SELECT count(*) FROM execution
            WHERE execution.session_id = shown.id AND execution.state = 'running'

@@ -1,12 +1,22 @@
 -- A dispatch without an outbox row is with the broker, unless
 -- * its stream was seen lost since: then the relays have 60 s to begin to send it again, and until
 --   an hour has passed as long as they are seen at it (500 rows a second);
--- * its lane went on without it: a dispatch made 5 min later was claimed meanwhile.
+-- * its lane went on without it: a dispatch made 5 min later was claimed meanwhile;
+--   after losses in a row twice the time that the relays wait by default, if that is more.
+-- What is held is due once nothing else of its schedule is unfinished: the sweep has 5 s.
 WITH waiting AS (
     SELECT execution.id, execution.queue, execution.priority, execution.available_at,
-           execution.dispatch_no, execution.dispatched_at
+           execution.dispatch_no, execution.dispatched_at,
+           greatest(
+               interval '5 minutes',
+               2 * least(
+                   interval '15 minutes',
+                   power(2, least(execution.lost_dispatches, 20)) * interval '60 seconds'
+               )
+           ) AS patience
     FROM execution
     WHERE execution.state IN ('pending', 'retrying')
+      AND NOT execution.held
       AND execution.available_at < statement_timestamp() - interval '5 seconds'
       AND NOT EXISTS (SELECT FROM outbox WHERE outbox.execution_id = execution.id)
 ),
@@ -54,13 +64,26 @@ broken AS (
        OR waiting.dispatched_at < loss.overdue_at
        OR (
            waiting.dispatched_at >= loss.any_at
-           AND waiting.dispatched_at < lane.claimed_up_to - interval '5 minutes'
+           AND waiting.dispatched_at < lane.claimed_up_to - waiting.patience
        )
+    UNION ALL
+    SELECT format('fire %s is held although nothing else of its schedule is unfinished', fire.id)
+    FROM fire
+    WHERE fire.held_behind IS NOT NULL
+      AND fire.released_at IS NULL
+      AND fire.planned_at < statement_timestamp() - interval '5 seconds'
+      AND NOT EXISTS (
+          SELECT FROM execution
+          WHERE execution.schedule_id = fire.schedule_id
+            AND NOT execution.held
+            AND coalesce(execution.ended_at, 'infinity')
+                > statement_timestamp() - interval '5 seconds'
+      )
 )
 SELECT (
            SELECT count(*) FROM execution
            WHERE state IN ('pending', 'retrying')
-             AND available_at < statement_timestamp() - interval '5 seconds'
+             AND (held OR available_at < statement_timestamp() - interval '5 seconds')
        ) AS looked_at,
        (SELECT count(*) FROM broken) AS violations,
        ARRAY(SELECT example FROM broken ORDER BY example LIMIT $1) AS examples

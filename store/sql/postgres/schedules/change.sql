@@ -1,6 +1,7 @@
 -- Parameters as bound in schedules.rs: $1 id, $2 version and $3 cursor when it was read,
 -- $4 enabled, $5 … $22 the definition, $23 author (null, 'operator', 'code'), $24 its hash,
--- $25 the cursor if it moves, $26 … $29 the range that it passes, $30 whether the timing differs.
+-- $25 the cursor if it moves, $26 … $29 the range that it passes, $30 whether the timing differs,
+-- $31 … $36 the rest of the definition.
 --
 -- A planner that holds the row is waited for; what it moved makes this a change of nothing. So does
 -- a clock that was set back since the row was read: the new cursor would lie ahead of it.
@@ -34,6 +35,12 @@ changed AS (
         on_lost           = $20,
         grace_ms          = $21,
         description       = $22,
+        misfire           = $31,
+        catch_up_max      = $32,
+        catch_up_window_ms = $33,
+        overlap           = $34,
+        retry_first_ms    = $35,
+        retry_cap_ms      = $36,
         code_hash         = CASE WHEN $23::text = 'code' THEN $24 ELSE schedule.code_hash END,
         edited_at         = CASE $23::text WHEN 'operator' THEN fence.now
                                            WHEN 'code' THEN NULL

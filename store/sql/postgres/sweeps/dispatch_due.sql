@@ -1,8 +1,10 @@
--- $1 limit. Longest due first, so that a flood of new work starves none.
+-- $1 limit. Longest due first, so that a flood of new work starves none. What is held waits for
+-- its release.
 WITH target AS MATERIALIZED (
     SELECT id FROM execution
     WHERE state IN ('pending', 'retrying')
       AND dispatched_at IS NULL
+      AND NOT held
       AND available_at <= (SELECT clock_timestamp())
     ORDER BY available_at, id
     LIMIT $1

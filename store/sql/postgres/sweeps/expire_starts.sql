@@ -1,6 +1,6 @@
 -- $1 limit. Three ranges, each with an index of its own (execution_start_deadline,
 -- execution_exhausted, execution_cancelled); the conditions count again under the lock. A cancel
--- wins, as in a commit.
+-- wins, as in a commit. `state || ''`: what was seen is found by its id (executions/claim.sql).
 WITH seen AS MATERIALIZED (
     (
         SELECT id FROM execution
@@ -28,7 +28,7 @@ target AS MATERIALIZED (
     SELECT execution.id
     FROM seen
     JOIN execution ON execution.id = seen.id
-    WHERE execution.state IN ('pending', 'retrying')
+    WHERE execution.state || '' IN ('pending', 'retrying')
       AND (
           execution.cancel_requested_at IS NOT NULL
           OR execution.attempt >= execution.max_attempts
@@ -57,3 +57,4 @@ SET state = CASE
     ended_at = locked.now
 FROM locked
 WHERE execution.id = locked.id
+RETURNING execution.job, execution.state, execution.reason

@@ -63,19 +63,23 @@ recovered AS (
                                   THEN 'the session of its worker was lost'
                                   ELSE 'no result before the deadline' END,
         attempts_exhausted = ruled.next = 'failed',
-        available_at       = CASE WHEN ruled.next = 'retrying' THEN ruled.now
+        available_at       = CASE WHEN ruled.next IN ('retrying', 'unknown') THEN ruled.now
                                   ELSE execution.available_at END,
         dispatch_no        = execution.dispatch_no
                              + CASE WHEN ruled.next = 'retrying' THEN 1 ELSE 0 END,
+        -- What is unknown waits for its probe's dispatch (probes/dispatch.sql).
         dispatched_at      = CASE WHEN ruled.next = 'retrying' THEN ruled.now
+                                  WHEN ruled.next = 'unknown' THEN NULL
                                   ELSE execution.dispatched_at END,
+        probe_no           = 0,
         attempt_ended_at   = ruled.now,
         left_by            = 'sweep',
         escalated_at       = NULL, -- of an earlier loss
         ended_at           = CASE WHEN ruled.next IN ('failed', 'cancelled') THEN ruled.now END
     FROM ruled
     WHERE execution.id = ruled.id
-    RETURNING execution.id, execution.state, execution.dispatch_no, execution.queue,
+    RETURNING execution.id, execution.job, execution.state, execution.reason,
+              execution.dispatch_no, execution.queue,
               execution.priority, ruled.now
 ),
 dispatched AS (
@@ -83,4 +87,4 @@ dispatched AS (
     SELECT id, dispatch_no, queue, priority, now FROM recovered WHERE state = 'retrying'
     ORDER BY id
 )
-SELECT id, state FROM recovered
+SELECT id, job, state, reason FROM recovered

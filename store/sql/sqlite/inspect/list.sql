@@ -5,7 +5,7 @@ SELECT id, fire_id, operation_id, schedule_id, schedule_version, trigger, job, q
     max_attempts, generation, session_id, dispatch_no, scheduled_at, created_at, available_at,
     dispatched_at, claimed_at, started_at, attempt_ended_at, deadline_at, start_deadline_at,
     cancel_requested_at, ended_at, error, traceparent,
-    retry_of, cancel_lost
+    retry_of, cancel_lost, escalated_at, held, checkpoint_at, length(checkpoint) AS checkpoint_size
 FROM execution
 WHERE (?1 IS NULL OR state = ?1) AND (?2 IS NULL OR job = ?2) AND (?3 IS NULL OR queue = ?3)
     AND (?4 IS NULL OR fire_id = ?4)

@@ -24,3 +24,4 @@ WHERE id IN (
         WHERE state IN ('pending', 'retrying') AND cancel_requested_at IS NOT NULL
         ORDER BY cancel_requested_at LIMIT ?2)
     LIMIT ?2)
+RETURNING job, state, reason

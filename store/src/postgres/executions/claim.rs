@@ -1,6 +1,7 @@
 //! Claims of dispatched executions, and their deferral.
 
 use std::collections::{HashMap, HashSet};
+use std::time::Duration;
 
 use bellwether_schemas::state::State;
 use sqlx::Row;
@@ -8,8 +9,9 @@ use sqlx::postgres::{PgConnection, PgRow};
 use uuid::Uuid;
 
 use crate::Result;
-use crate::executions::{ClaimAnswer, ClaimAsk, Claimed, Deferral, Refusal};
-use crate::postgres::{PgStore, call, errors, row, sql};
+use crate::executions::{ClaimAnswer, ClaimAsk, Claimed, Deferral, PolicyPinned, Refusal};
+use crate::postgres::{PgStore, call, check, errors, row, sql};
+use crate::schedules::Policy;
 
 impl PgStore {
     pub(super) async fn claim_batch(
@@ -42,6 +44,38 @@ impl PgStore {
             }
         }
         Ok(answers)
+    }
+
+    pub(super) async fn pin(
+        &self,
+        execution_id: Uuid,
+        claim_id: Uuid,
+        generation: i64,
+        policy: &Policy,
+    ) -> Result<PolicyPinned> {
+        const OP: &str = "pin the policy of a job";
+        check::policy(OP, policy)?;
+        call!(self, OP, |conn| {
+            let row = sqlx::query(sql!("executions/pin_policy"))
+                .bind(execution_id)
+                .bind(claim_id)
+                .bind(generation)
+                .bind(row::millis(policy.timeout))
+                .bind(row::int(policy.max_attempts))
+                .bind(row::millis(policy.start_deadline))
+                .bind(policy.on_lost.as_str())
+                .bind(row::millis(policy.retry.first))
+                .bind(row::millis(policy.retry.cap))
+                .fetch_optional(conn)
+                .await?;
+            row.map_or(Ok(PolicyPinned::Fenced), |row| {
+                Ok(PolicyPinned::Pinned {
+                    deadline_at: row.try_get("deadline_at")?,
+                    timeout: row::stored_ms(&row, "timeout_ms")?,
+                    max_attempts: row::count(&row, "max_attempts")?,
+                })
+            })
+        })
     }
 
     pub(super) async fn defer_batch(&self, deferrals: &[Deferral]) -> Result<()> {
@@ -152,6 +186,8 @@ fn why_not(row: &PgRow, ask: &ClaimAsk) -> sqlx::Result<ClaimAnswer> {
     }
     let refusal = if state.is_terminal() {
         Refusal::Terminal(state)
+    } else if row.try_get("own_probe")? || row.try_get("probe_due")? && own_dispatch(row, ask)? {
+        return Ok(ClaimAnswer::ProbeDue);
     } else if !state.is_waiting() {
         Refusal::Held
     } else if row.try_get("cancel_requested")? {
@@ -160,7 +196,7 @@ fn why_not(row: &PgRow, ask: &ClaimAsk) -> sqlx::Result<ClaimAnswer> {
         Refusal::PastStartDeadline
     } else if row.try_get("budget_used_up")? {
         Refusal::BudgetUsedUp
-    } else if row.try_get("ahead")? && !own_dispatch(row, ask)? {
+    } else if row.try_get("held")? || row.try_get("ahead")? && !own_dispatch(row, ask)? {
         Refusal::NotDue
     } else {
         // Claimable as we look: it was locked, or it changed in between.
@@ -186,9 +222,15 @@ fn claimed(row: &PgRow) -> sqlx::Result<Claimed> {
         schedule_version: row.try_get("schedule_version")?,
         scheduled_at: row.try_get("scheduled_at")?,
         deadline_at: row.try_get("deadline_at")?,
+        waited: row
+            .try_get::<Option<i64>, _>("waited_us")?
+            .map(|us| Duration::from_micros(u64::try_from(us).unwrap_or(0))),
         timeout: row::stored_ms(row, "timeout_ms")?,
+        retry: row::retry_policy(row)?,
+        policy_known: row.try_get("policy_known")?,
         payload: row::payload(row, "payload", "content_type")?
             .ok_or_else(|| errors::corrupt("payload", "neither execution nor fire has one"))?,
+        checkpoint: row.try_get("checkpoint")?,
         trace: row::trace(row)?,
     })
 }

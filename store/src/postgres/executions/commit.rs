@@ -261,7 +261,7 @@ fn why(outcome: &Outcome) -> (Option<Reason>, Option<&str>) {
     match outcome {
         Outcome::Complete(_) => (None, None),
         Outcome::Snooze(_) => (Some(Reason::Snooze), None),
-        Outcome::Release => (Some(Reason::Release), None),
+        Outcome::Release | Outcome::Overloaded => (Some(Reason::Release), None),
         Outcome::Cancel(text) => (Some(Reason::Cancelled), Some(text)),
         Outcome::Fail(text) => (Some(Reason::Rejected), Some(text)),
         Outcome::Retry { reason, error, .. } => (Some(*reason), Some(error)),

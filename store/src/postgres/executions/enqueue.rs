@@ -124,6 +124,8 @@ pub(in crate::postgres) struct Batch<'a> {
     keys: Vec<Option<&'a str>>,
     traceparents: Vec<String>,
     tracestates: Vec<String>,
+    retry_firsts_ms: Vec<i64>,
+    retry_caps_ms: Vec<i64>,
 }
 
 impl<'a> Batch<'a> {
@@ -158,6 +160,9 @@ impl<'a> Batch<'a> {
         self.keys.push(new.key.as_deref());
         self.traceparents.push(trace.traceparent);
         self.tracestates.push(trace.tracestate);
+        self.retry_firsts_ms
+            .push(row::millis(new.policy.retry.first));
+        self.retry_caps_ms.push(row::millis(new.policy.retry.cap));
     }
 
     fn is_empty(&self) -> bool {
@@ -185,6 +190,8 @@ impl<'a> Batch<'a> {
             .bind(&self.keys)
             .bind(&self.traceparents)
             .bind(&self.tracestates)
+            .bind(&self.retry_firsts_ms)
+            .bind(&self.retry_caps_ms)
             .fetch_all(conn)
             .await
     }

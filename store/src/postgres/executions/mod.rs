@@ -18,8 +18,9 @@ use super::PgStore;
 use crate::Result;
 use crate::executions::{
     CancelRequested, ClaimAnswer, ClaimAsk, Commit, Committed, Deferral, Enqueued, Executions,
-    NewExecution, Retried, SubmitAsk, Triggered,
+    NewExecution, PolicyPinned, Retried, SubmitAsk, Triggered,
 };
+use crate::schedules::Policy;
 
 #[async_trait::async_trait]
 impl Executions for PgStore {
@@ -42,6 +43,16 @@ impl Executions for PgStore {
 
     async fn claim_submitted(&self, session: Uuid, asks: &[SubmitAsk]) -> Result<Vec<ClaimAnswer>> {
         self.claim_submitted_batch(session, asks).await
+    }
+
+    async fn pin_policy(
+        &self,
+        execution_id: Uuid,
+        claim_id: Uuid,
+        generation: i64,
+        policy: &Policy,
+    ) -> Result<PolicyPinned> {
+        self.pin(execution_id, claim_id, generation, policy).await
     }
 
     async fn defer(&self, deferrals: &[Deferral]) -> Result<()> {

@@ -198,8 +198,12 @@ fn claimed(row: &PgRow, ask: &SubmitAsk) -> sqlx::Result<Claimed> {
         schedule_version: None,
         scheduled_at: row.try_get("scheduled_at")?,
         deadline_at: row.try_get("deadline_at")?,
+        waited: None,
         timeout: ask.policy.timeout,
+        retry: ask.policy.retry,
+        policy_known: true,
         payload: ask.payload.clone(),
+        checkpoint: None,
         trace: Some(trace(ask)),
     })
 }
@@ -230,6 +234,9 @@ struct Batch<'a> {
     has_handlers: Vec<bool>,
     traceparents: Vec<String>,
     tracestates: Vec<String>,
+    retry_firsts_ms: Vec<i64>,
+    retry_caps_ms: Vec<i64>,
+    own_timeouts: Vec<bool>,
 }
 
 impl<'a> Batch<'a> {
@@ -253,6 +260,10 @@ impl<'a> Batch<'a> {
         self.has_handlers.push(ask.has_handler);
         self.traceparents.push(trace.traceparent);
         self.tracestates.push(trace.tracestate);
+        self.retry_firsts_ms
+            .push(row::millis(ask.policy.retry.first));
+        self.retry_caps_ms.push(row::millis(ask.policy.retry.cap));
+        self.own_timeouts.push(ask.own_timeout);
     }
 
     async fn submit(&self, conn: &mut PgConnection, session: Uuid) -> sqlx::Result<Vec<PgRow>> {
@@ -276,6 +287,9 @@ impl<'a> Batch<'a> {
             .bind(row::micros(STALE_AFTER))
             .bind(&self.traceparents)
             .bind(&self.tracestates)
+            .bind(&self.retry_firsts_ms)
+            .bind(&self.retry_caps_ms)
+            .bind(&self.own_timeouts)
             .fetch_all(conn)
             .await
     }

@@ -1,0 +1,2 @@
+-- $1 execution
+SELECT state FROM execution WHERE id = $1

@@ -1,0 +1,8 @@
+-- $1 id
+-- A lease that could not be given back is still its: without the row, a change of the map would
+-- take the process for one that cannot follow.
+DELETE FROM ticker
+WHERE id = $1
+  AND NOT EXISTS (
+      SELECT FROM lease WHERE lease.holder = ticker.holder AND expires_at > clock_timestamp()
+  )

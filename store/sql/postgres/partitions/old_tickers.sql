@@ -1,0 +1,6 @@
+-- A ticker that can follow a change of the map has said so before it bid for its first term.
+SELECT DISTINCT coalesce(holder, '') AS holder
+FROM lease
+WHERE expires_at > clock_timestamp()
+  AND NOT EXISTS (SELECT FROM ticker WHERE ticker.holder = lease.holder)
+ORDER BY 1
