@@ -54,7 +54,7 @@ fn assert_cheap(name: &str, role: &Role, before: &Reading, lines_max: usize) {
 /// Celery #8030, nats.rs #750: the clients of a broker that is away spin, fill the disk with log
 /// lines or pile up in memory what they cannot send.
 #[tokio::test(flavor = "multi_thread")]
-async fn p31_p33_a_broker_away_for_a_minute_costs_hardly_any_cpu_log_or_memory() {
+async fn p33_a_broker_away_for_a_minute_costs_hardly_any_cpu_log_or_memory() {
     const PRODUCED: usize = 6_000;
     let Some(mut cluster) = Cluster::with_own_nats().await else {
         return;

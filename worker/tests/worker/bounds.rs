@@ -214,11 +214,12 @@ fn moody(go: &watch::Receiver<bool>) -> Job {
 
 /// Makes one slot busy while one more is claimed ahead for it.
 async fn overload(cluster: &Cluster, new: impl Fn(bool) -> NewExecution) {
-    // By the quick ones the worker thinks that what it claims ahead starts at once.
-    let quick = (0..30).map(|_| new(false));
-    let slow = (0..5).map(|_| new(true));
-    let all: Vec<_> = quick.chain(slow).collect();
-    cluster.client.enqueue_all(&all).await.unwrap();
+    // By the quick ones, which come first, the worker thinks that what it claims ahead starts at
+    // once. One call each: those of one call have no order.
+    for (count, slow) in [(30, false), (5, true)] {
+        let these: Vec<_> = (0..count).map(|_| new(slow)).collect();
+        cluster.client.enqueue_all(&these).await.unwrap();
+    }
 }
 
 async fn r39_what_finds_no_slot_in_time_is_given_back_and_says_so(cluster: Cluster) {
