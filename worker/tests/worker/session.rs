@@ -1,5 +1,7 @@
 //! Fences and sessions: what a worker may still say when others have taken over.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bellwether_client::{Enqueued, NewExecution, Payload};
@@ -278,11 +280,19 @@ async fn what_a_lost_session_had_not_started_is_given_back(cluster: Cluster) {
 /// Where the session is lost all the same, what the handler says afterwards is refused.
 async fn p65_a_blocked_runtime_keeps_its_work_and_a_lost_session_its_results_out(cluster: Cluster) {
     const TTL: Duration = Duration::from_millis(1_500);
-    let job = Job::new("blocking", async |ctx: Context| {
-        if ctx.generation() == 1 {
-            std::thread::sleep(TTL * 3);
+    let hold = Arc::new(AtomicBool::new(false));
+    let held = Arc::clone(&hold);
+    let job = Job::new("blocking", move |ctx: Context| {
+        let held = Arc::clone(&held);
+        async move {
+            if ctx.generation() == 1 {
+                std::thread::sleep(TTL * 3);
+                while held.load(Ordering::Relaxed) {
+                    std::thread::sleep(TTL / 100);
+                }
+            }
+            Ok::<_, String>(ctx.generation())
         }
-        Ok::<_, String>(ctx.generation())
     });
     let lease = Lease {
         renew_every: Duration::from_millis(300),
@@ -308,10 +318,18 @@ async fn p65_a_blocked_runtime_keeps_its_work_and_a_lost_session_its_results_out
     }
     assert_eq!(handle.stats().sessions_lost, 0);
 
+    hold.store(true, Ordering::Relaxed);
     let taken = cluster.enqueue("blocking", 1).await[0];
     cluster.until_state(taken, State::Running).await;
     let session = cluster.ledger.sessions(1).await.unwrap()[0].id;
     cluster.ledger.close_session(session).await.unwrap();
+    // A ticker declares nothing lost before it has watched for one lease.
+    let over = bellwether_sandbox::eventually("taken away", SOON, async || {
+        let row = cluster.execution(taken).await;
+        row.state != State::Running || row.generation > 1
+    });
+    over.await.unwrap();
+    hold.store(false, Ordering::Relaxed);
     let done = cluster.until_state(taken, State::Succeeded).await;
     let refused =
         bellwether_sandbox::eventually("refused", SOON, async || handle.stats().fenced == 1);
