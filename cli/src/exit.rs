@@ -184,7 +184,12 @@ impl From<bellwether_worker::Error> for Failure {
 
 impl From<bellwether_sandbox::Error> for Failure {
     fn from(error: bellwether_sandbox::Error) -> Self {
-        Self::new(FAILED, error.to_string())
+        use bellwether_sandbox::Error;
+        let code = match error {
+            Error::Folder { .. } | Error::FolderInUse { .. } => USAGE,
+            _ => FAILED,
+        };
+        Self::new(code, error.to_string())
     }
 }
 

@@ -10,6 +10,7 @@
 
 mod command;
 mod config;
+mod counts;
 mod demo;
 mod dev;
 mod duration;
@@ -24,7 +25,7 @@ use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser, Subcommand};
 
-use crate::config::Settings;
+use crate::config::{Config, Settings};
 use crate::exit::{Failure, Result};
 use crate::output::Format;
 
@@ -73,6 +74,20 @@ enum Command {
     Relay(role::relay::Command),
     /// Runs the demo's worker; your own jobs need a worker program of your own
     Worker(role::worker::Command),
+    #[command(flatten)]
+    OnLedger(OnLedger),
+    /// Shows the configuration and where it came from, prints a sample file
+    #[command(subcommand)]
+    Config(command::config::Command),
+    /// Prints a completion script for a shell
+    Completion(command::completion::Command),
+    /// Prints the versions of the product, the wire, the schema and the plugin API
+    Version,
+}
+
+/// What an operator asks of a ledger.
+#[derive(Debug, Subcommand)]
+enum OnLedger {
     /// Lists, adds, edits, pauses, fires and previews schedules
     #[command(alias = "schedule", subcommand)]
     Schedules(command::schedules::Command),
@@ -95,13 +110,6 @@ enum Command {
     Partitions(command::partitions::Command),
     /// Checks the laws on the live ledger; exit code 1 if one is broken
     Audit,
-    /// Shows the configuration and where it came from, prints a sample file
-    #[command(subcommand)]
-    Config(command::config::Command),
-    /// Prints a completion script for a shell
-    Completion(command::completion::Command),
-    /// Prints the versions of the product, the wire, the schema and the plugin API
-    Version,
 }
 
 fn main() -> ExitCode {
@@ -164,7 +172,7 @@ async fn run(cli: Cli) -> Result<()> {
             command::completion::run::<Cli>(&command)
         }
         Command::Config(command) => command::config::run(settings, &command, output),
-        Command::Schedules(command::schedules::Command::Next(command)) => {
+        Command::OnLedger(OnLedger::Schedules(command::schedules::Command::Next(command))) => {
             command::schedules::next::run(&command, now(), output.without_ids()?)
         }
         Command::Dev(command) => Box::pin(dev::run(&command, &settings.of_dev()?)).await,
@@ -188,44 +196,40 @@ async fn run(cli: Cli) -> Result<()> {
             let config = settings.with(&command.flags).resolve_silently()?;
             role::run("bellwether-worker", &config, role::worker::run(&config)).await
         }
-        Command::Schedules(command) => {
-            Box::pin(command::schedules::run(
-                &settings.resolve()?,
-                command,
-                output,
-            ))
-            .await
+        Command::OnLedger(command) => {
+            let config = settings.resolve()?;
+            if command.changes_something() {
+                counts::exported(Box::pin(command.run(&config, output))).await
+            } else {
+                Box::pin(command.run(&config, output)).await
+            }
         }
-        Command::Submit(command) => {
-            Box::pin(command::submit::run(
-                &settings.resolve()?,
-                &command,
-                now(),
-                output,
-            ))
-            .await
+    }
+}
+
+impl OnLedger {
+    async fn run(&self, config: &Config, output: Format) -> Result<()> {
+        match self {
+            Self::Schedules(command) => command::schedules::run(config, command, output).await,
+            Self::Submit(command) => command::submit::run(config, command, now(), output).await,
+            Self::Executions(command) => command::executions::run(config, command, output).await,
+            Self::Dead(command) => command::dead::run(config, command, output).await,
+            Self::Queues(command) => command::queues::run(config, command, output).await,
+            Self::Workers(command) => command::workers::run(config, command, output).await,
+            Self::Partitions(command) => command::partitions::run(config, command, output).await,
+            Self::Audit => command::audit::run(config, output.without_ids()?).await,
         }
-        Command::Executions(command) => {
-            Box::pin(command::executions::run(
-                &settings.resolve()?,
-                &command,
-                output,
-            ))
-            .await
+    }
+
+    const fn changes_something(&self) -> bool {
+        match self {
+            Self::Submit(_) => true,
+            Self::Schedules(command) => command.changes_something(),
+            Self::Executions(command) => command.changes_something(),
+            Self::Dead(command) => command.changes_something(),
+            Self::Partitions(command) => command.changes_something(),
+            Self::Queues(_) | Self::Workers(_) | Self::Audit => false,
         }
-        Command::Dead(command) => {
-            Box::pin(command::dead::run(&settings.resolve()?, &command, output)).await
-        }
-        Command::Queues(command) => {
-            command::queues::run(&settings.resolve()?, &command, output).await
-        }
-        Command::Workers(command) => {
-            command::workers::run(&settings.resolve()?, &command, output).await
-        }
-        Command::Partitions(command) => {
-            command::partitions::run(&settings.resolve()?, &command, output).await
-        }
-        Command::Audit => command::audit::run(&settings.resolve()?, output.without_ids()?).await,
     }
 }
 

@@ -95,6 +95,14 @@ fn line(rendered: &str, command: &str) -> String {
             continue;
         }
         let part = part.strip_prefix("error: ").unwrap_or(part);
+        // The advice is to write it where no argument stands.
+        let part = if is_number_taken_for_a_flag(part) {
+            "no value here is negative"
+        } else {
+            part
+        };
+        let part = part.replace("invalid digit found in string", "not a whole number");
+        let part = part.as_str();
         match line.chars().last() {
             None => {}
             Some(':') => line.push(' '),
@@ -103,6 +111,12 @@ fn line(rendered: &str, command: &str) -> String {
         line.push_str(part);
     }
     format!("{line}; see `{command} --help`")
+}
+
+/// `tip: to pass '-5' as a value, …`.
+fn is_number_taken_for_a_flag(part: &str) -> bool {
+    let flag = part.strip_prefix("tip: to pass '-");
+    flag.is_some_and(|flag| flag.starts_with(|c: char| c.is_ascii_digit()))
 }
 
 #[cfg(test)]
@@ -123,6 +137,12 @@ mod tests {
         assert_eq!(
             line(missing, "bellwether"),
             "the following required arguments were not provided: <NAME>; see `bellwether --help`"
+        );
+        let negative = "error: unexpected argument '-5' found\n\n  tip: to pass '-5' as a value, use \
+                        '-- -5'\n";
+        assert_eq!(
+            line(negative, "bellwether x"),
+            "unexpected argument '-5' found; no value here is negative; see `bellwether x --help`"
         );
         let two = "error: a\n\nUsage: bellwether x <ID>\n       bellwether x <--fire>\n\nFor more \
                    information, try '--help'.\n";

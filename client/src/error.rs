@@ -95,7 +95,10 @@ pub enum Error {
         name: String,
     },
     /// No execution has that id.
-    #[error("no execution has the id {id}; see `bellwether executions list`")]
+    #[error(
+        "no execution has the id {id}, or it was deleted by the retention of history; see \
+         `bellwether executions list`"
+    )]
     NoSuchExecution {
         /// The id.
         id: Uuid,

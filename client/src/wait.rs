@@ -171,6 +171,7 @@ mod tests {
         Waited {
             shards: vec![ShardResult {
                 execution_id: Uuid::nil(),
+                job: "report".to_owned(),
                 shard_index: 0,
                 shard_total: 1,
                 state: State::Succeeded,

@@ -371,6 +371,7 @@ async fn open_session(store: &dyn Store) -> Uuid {
         version: "0".into(),
         queues: vec!["default".into()],
         jobs: vec!["sum".into()],
+        probes: Vec::new(),
         definitions: Vec::new(),
         capabilities: Vec::new(),
         max_concurrent: 10,

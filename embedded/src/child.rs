@@ -2,12 +2,11 @@
 
 use std::time::Duration;
 
-use bellwether_sandbox::{NatsOptions, NatsServer};
+use bellwether_sandbox::{Folder, NatsServer};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::builder::ChildNats;
-use crate::folder::Folder;
 use crate::{Error, parts};
 
 /// Time between two looks at the child.
@@ -25,26 +24,22 @@ const SAY_EVERY: Duration = Duration::from_mins(1);
 
 /// Starts it on the port asked for, else on the one of the last run, else on a free one.
 pub(crate) async fn start(folder: &Folder, asked: &ChildNats) -> Result<NatsServer, Error> {
-    let mut options = NatsOptions {
-        store_dir: Some(folder.join("nats")),
-        port: asked.port.or_else(|| folder.last_port()),
-        binary: asked.binary.clone(),
-        log_file: Some(folder.join("logs").join("nats-server.log")),
-        membership: None,
-    };
-    let started = match NatsServer::start(&options).await {
-        Err(bellwether_sandbox::Error::PortTaken { .. }) if asked.port.is_none() => {
-            options.port = None;
-            NatsServer::start(&options).await
-        }
-        other => other,
-    };
-    let server = started.map_err(|error| match error {
+    let started = folder.nats(asked.port, None, asked.binary.clone()).await;
+    started.map_err(|error| match error {
         bellwether_sandbox::Error::NotFound { reason, .. } => Error::NoNatsServer { reason },
+        other => in_words(other),
+    })
+}
+
+/// What is said of the folder, in this crate's words.
+pub(crate) fn in_words(error: bellwether_sandbox::Error) -> Error {
+    match error {
+        bellwether_sandbox::Error::Folder { path, source } => Error::Folder { path, source },
+        bellwether_sandbox::Error::FolderInUse { path, owner } => {
+            Error::FolderInUse { path, owner }
+        }
         other => Error::ChildNats(other),
-    })?;
-    folder.remember_port(server.port())?;
-    Ok(server)
+    }
 }
 
 /// Starts the child again whenever it ends; stops it at the end.

@@ -45,7 +45,6 @@
 mod builder;
 mod child;
 mod error;
-mod folder;
 mod parts;
 mod running;
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use bellwether_client::Client;
 use bellwether_outbox_relay::{self as relay, NatsWaker, Relay};
-use bellwether_sandbox::NatsServer;
+use bellwether_sandbox::{Folder, NatsServer};
 use bellwether_schemas::address::masked;
 use bellwether_schemas::subject::Subjects;
 use bellwether_store::{self as store, Backend, Store};
@@ -17,7 +17,6 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::builder::{Broker, Builder};
-use crate::folder::Folder;
 use crate::parts::{Ended, Parts};
 use crate::{Error, child};
 
@@ -279,7 +278,8 @@ impl Base {
             relay::migrate(store.as_ref(), &jetstream, subjects, limits).await?;
         }
         if let (Some(folder), None) = (&folder, &builder.database) {
-            folder.write_config(&nats_url, subjects.namespace())?;
+            let written = folder.write_config(&nats_url, subjects.namespace());
+            written.map_err(child::in_words)?;
         }
         Ok(Self {
             nats,
@@ -297,7 +297,7 @@ impl Base {
 fn opened<'a>(folder: &'a mut Option<Folder>, path: &Path) -> Result<&'a Folder, Error> {
     let opened = match folder.take() {
         Some(opened) => opened,
-        None => Folder::open(path)?,
+        None => Folder::open(path).map_err(child::in_words)?,
     };
     Ok(folder.insert(opened))
 }

@@ -50,6 +50,16 @@ pub enum Error {
 }
 
 impl Error {
+    /// The part that broke, hangs or ended by itself, if it is that.
+    pub(crate) const fn broken_part(&self) -> Option<&'static str> {
+        match self {
+            Self::PartPanicked { name, .. }
+            | Self::PartEnded { name }
+            | Self::PartStalled { name } => Some(*name),
+            Self::Options(_) | Self::Declare(_) | Self::Store(_) | Self::Raced => None,
+        }
+    }
+
     /// Whether waiting cannot help.
     pub fn is_final(&self) -> bool {
         match self {

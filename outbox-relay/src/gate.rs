@@ -47,6 +47,8 @@ pub(crate) struct Gate {
     /// 1 + the newest incarnation in which a PubAck proved a loss; 0 = none. It speaks of that
     /// incarnation only, so nobody has to clear it: the loss, once recorded, begins the next.
     evidence: AtomicU64,
+    /// How often a look was asked for that nobody has to wait for.
+    wishes: AtomicU64,
     pass: watch::Sender<Option<Pass>>,
     knock: Notify,
 }
@@ -57,6 +59,7 @@ impl Gate {
             client,
             doubts: AtomicU64::new(0),
             evidence: AtomicU64::new(0),
+            wishes: AtomicU64::new(0),
             pass: watch::Sender::new(None),
             knock: Notify::new(),
         }
@@ -96,6 +99,12 @@ impl Gate {
         }
     }
 
+    /// Closes the gate for what was heard just now, whatever was published before.
+    pub(crate) fn doubt_again(&self) {
+        self.doubts.fetch_add(1, Ordering::AcqRel);
+        self.knock.notify_one();
+    }
+
     /// As [`Gate::doubt`], with proof that the stream has lost messages.
     pub(crate) fn prove_loss(&self, sent_under: &Pass) {
         // Before the doubt: a look that sees the doubt sees the evidence too.
@@ -107,6 +116,17 @@ impl Gate {
     /// Whether a loss in this incarnation was proved.
     pub(crate) fn has_evidence(&self, incarnation: u64) -> bool {
         self.evidence.load(Ordering::Acquire) == incarnation + 1
+    }
+
+    /// Asks for a look and closes nothing: what is missing hinders no publish.
+    pub(crate) fn wish(&self) {
+        self.wishes.fetch_add(1, Ordering::AcqRel);
+        self.knock.notify_one();
+    }
+
+    /// How often that was asked.
+    pub(crate) fn wishes(&self) -> u64 {
+        self.wishes.load(Ordering::Acquire)
     }
 
     /// Publisher: waits until the gate may have opened.

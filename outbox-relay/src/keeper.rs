@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_nats::jetstream;
+use bellwether_schemas::names;
 use bellwether_schemas::subject::Subjects;
 use bellwether_store::Store;
 use bellwether_store::outbox::StreamMark;
@@ -34,6 +35,14 @@ const RETRY_MAX: Duration = Duration::from_secs(2);
 /// Time between two bulk re-dispatches: with its batch, the rate.
 const REDISPATCH_EVERY: Duration = Duration::from_secs(1);
 
+/// A look that came to its end, and what it has answered.
+#[derive(Debug, Clone, Copy)]
+struct Look {
+    moment: Moment,
+    wishes: u64,
+    at: Instant,
+}
+
 /// The watching half of a relay.
 pub(crate) struct Keeper {
     store: Arc<dyn Store>,
@@ -51,7 +60,11 @@ pub(crate) struct Keeper {
     /// `seen_at` of WORK's mark at the last look.
     seen_at: Option<DateTime<Utc>>,
     incarnation: u64,
-    last_look: Option<(Moment, Instant)>,
+    last_look: Option<Look>,
+    /// Rows that can be no queue, so that each is told once.
+    unusable: BTreeSet<String>,
+    /// As many queues were looked at and, if they are many, doubted aloud.
+    most_queues: usize,
     last_redispatch: Option<Instant>,
     failures: u32,
     errors: Limiter,
@@ -81,6 +94,8 @@ impl Keeper {
             seen_at: None,
             incarnation: 0,
             last_look: None,
+            unusable: BTreeSet::new(),
+            most_queues: 0,
             last_redispatch: None,
             failures: 0,
             errors: Limiter::default(),
@@ -92,7 +107,12 @@ impl Keeper {
     pub(crate) async fn run(mut self, stop: CancellationToken) -> Result<(), Error> {
         while !stop.is_cancelled() {
             self.counters.progress.turned(Part::Keeper);
-            match self.turn().await {
+            // A turn may be left at any point: what it does are single statements and requests.
+            let turned = tokio::select! {
+                () = stop.cancelled() => return Ok(()),
+                turned = self.turn() => turned,
+            };
+            match turned {
                 Ok(()) => {
                     self.counters.progress.succeeded(Part::Keeper);
                     self.failures = 0;
@@ -133,62 +153,97 @@ impl Keeper {
         }
         self.away.reset();
         // Read before the look: what happens during it makes another look necessary.
-        let moment = self.gate.moment();
-        let queues = self.store.queues().await?;
-        if self.must_look(moment) || queues.iter().any(|queue| !self.queues.contains(queue)) {
-            self.look(moment, queues).await?;
+        let (moment, wishes) = (self.gate.moment(), self.gate.wishes());
+        let queues = self.usable(self.store.queues().await?);
+        if self.must_look(moment, wishes) || !queues.iter().all(|one| self.queues.contains(one)) {
+            self.look(moment, &queues).await?;
+            self.queues = queues.into_iter().collect();
+            let at = Instant::now();
+            self.last_look = Some(Look { moment, wishes, at });
         }
         Ok(())
     }
 
-    fn must_look(&self, moment: Moment) -> bool {
-        self.last_look.is_none_or(|(looked_at, when)| {
-            looked_at != moment || when.elapsed() >= self.options.check_every
+    fn must_look(&self, moment: Moment, wishes: u64) -> bool {
+        self.last_look.is_none_or(|last| {
+            (last.moment, last.wishes) != (moment, wishes)
+                || last.at.elapsed() >= self.options.check_every
         })
     }
 
-    /// Declares what is missing, compares the streams with their marks, and opens the gate.
-    async fn look(&mut self, moment: Moment, queues: Vec<String>) -> Result<(), Error> {
+    /// Those rows that can be queues: one that somebody wrote by hand stops no other.
+    fn usable(&mut self, queues: Vec<String>) -> Vec<String> {
+        let (usable, unusable): (Vec<_>, Vec<_>) =
+            queues.into_iter().partition(|name| names::is_valid(name));
+        let unusable: BTreeSet<_> = unusable.into_iter().collect();
+        for name in unusable.difference(&self.unusable) {
+            let error = declare::Error::Queue { name: name.clone() };
+            tracing::error!(%error, "a queue is left out");
+        }
+        self.unusable = unusable;
+        usable
+    }
+
+    /// Compares the streams with their marks, opens the gate, and declares what consumers are
+    /// missing: those hold up no publish, for a message waits in the stream.
+    async fn look(&mut self, moment: Moment, queues: &[String]) -> Result<(), Error> {
+        let created = self.look_at_streams().await?;
+        if queues.len() > self.most_queues {
+            self.most_queues = queues.len();
+            if let Some(doubt) = declare::doubt(queues.len(), &self.options.streams) {
+                tracing::warn!("{doubt}");
+            }
+        }
+        let (gate, counters) = (Arc::clone(&self.gate), Arc::clone(&self.counters));
+        let open = || {
+            gate.open(Pass {
+                moment,
+                created,
+                incarnation: self.incarnation,
+            });
+        };
+        let (js, subjects, mode) = (&self.js, &self.subjects, Mode::Create);
+        // A relay that refuses at its start publishes nothing.
+        let is_start = self.last_look.is_none();
+        if !is_start {
+            open();
+        }
+        let missing = declare::survey(js, subjects, queues, mode, &self.options.streams).await?;
+        if is_start {
+            open();
+        }
+        // Each is a sign of life, and streams that have to be looked at again come first.
+        let go_on = || {
+            counters.progress.turned(Part::Keeper);
+            gate.moment() == moment
+        };
+        declare::declare_consumers(js, missing, mode, &go_on).await?;
+        Ok(())
+    }
+
+    /// Declares the streams and acts on what their marks say; when the broker made WORK.
+    async fn look_at_streams(&mut self) -> Result<DateTime<Utc>, Error> {
         let ledger_id = self.ledger_id().await?;
         let (work, submit) = (self.subjects.work_stream(), self.subjects.submit_stream());
         for _ in 0..RACES_MAX {
             let work_mark = self.store.stream_mark(&work).await?;
             let submit_mark = self.store.stream_mark(&submit).await?;
-            let found = self.declare(ledger_id, &queues).await?;
+            let found = self.declare_streams(ledger_id).await?;
             let looked = self.settle_work(work_mark.as_ref(), &found.work).await?;
             let submit = self
                 .settle_submit(submit_mark.as_ref(), &found.submit)
                 .await?;
-            if looked == Looked::Raced || submit == Looked::Raced {
-                continue;
+            if looked != Looked::Raced && submit != Looked::Raced {
+                return Ok(found.work.created);
             }
-            if queues.len() > self.queues.len()
-                && let Some(doubt) = declare::doubt(queues.len(), &self.options.streams)
-            {
-                tracing::warn!("{doubt}");
-            }
-            self.queues = queues.into_iter().collect();
-            self.last_look = Some((moment, Instant::now()));
-            let created = found.work.created;
-            self.gate.open(Pass {
-                moment,
-                created,
-                incarnation: self.incarnation,
-            });
-            return Ok(());
         }
         Err(Error::Raced)
     }
 
-    async fn declare(&self, ledger_id: Uuid, queues: &[String]) -> Result<Declared, Error> {
-        let Self {
-            js,
-            subjects,
-            options,
-            ..
-        } = self;
+    async fn declare_streams(&self, ledger_id: Uuid) -> Result<Declared, Error> {
+        let (js, limits) = (&self.js, &self.options.streams);
         let mode = Mode::Create;
-        Ok(declare::declare(js, ledger_id, subjects, queues, mode, &options.streams).await?)
+        Ok(declare::declare_streams(js, ledger_id, &self.subjects, mode, limits).await?)
     }
 
     async fn settle_work(
@@ -198,7 +253,7 @@ impl Keeper {
     ) -> Result<Looked, Error> {
         let seen_at = mark.map(|mark| mark.seen_at);
         // Another relay recorded a loss since the last look: ours is the same one.
-        let recorded = self.last_look.is_some() && seen_at != self.seen_at;
+        let recorded = self.seen_at.is_some() && seen_at != self.seen_at;
         let evidence = self.gate.has_evidence(self.incarnation) && !recorded;
         let looked = amnesia::settle(&*self.store, mark, found, evidence).await?;
         if looked == Looked::LossRecorded {

@@ -22,7 +22,8 @@
 //! | `publisher` | claim, publish, PubAcks |
 //! | `watch` | messages lost one by one, consumers that deliver nothing |
 //! | `strays` | submitted messages of queues that nobody has named |
-//! | `meter` | the consumers' standing, as gauges |
+//! | `meter` | the consumers' standing, as gauges; one that is gone |
+//! | `listen` | what others say, so that one looks sooner |
 //! | `parts` | supervision and readiness |
 //! | [`nats`] | a connection with our habits |
 //! | [`wake`] | the signal that shortens the relay's poll |
@@ -44,6 +45,7 @@ mod flight;
 mod gate;
 mod keeper;
 mod limiter;
+mod listen;
 mod message;
 mod meter;
 mod migrate;

@@ -20,6 +20,7 @@ pub async fn migrate(
     subjects: &Subjects,
     limits: &StreamLimits,
 ) -> Result<Declared, Error> {
+    limits.check().map_err(Error::Options)?;
     let ledger_id = store.ledger().await?.id;
     let queues = store.queues().await?;
     if let Some(doubt) = declare::doubt(queues.len(), limits) {

@@ -163,6 +163,9 @@ impl Parts {
             };
             if let Some(error) = failed {
                 tracing::error!(%error, "the relay ends");
+                if let Some(name) = error.broken_part() {
+                    metrics::count_loop_failure(Role::Relay, name);
+                }
                 first = first.and(Err(error));
                 stop.cancel();
             }

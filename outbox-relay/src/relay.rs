@@ -1,5 +1,6 @@
 //! Options, start and end of the relay.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -8,7 +9,7 @@ use async_nats::connection::State;
 use async_nats::jetstream::context::ContextBuilder;
 use bellwether_schemas::subject::Subjects;
 use bellwether_store::Store;
-use futures_util::{FutureExt, StreamExt};
+use futures_util::FutureExt;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
@@ -16,6 +17,7 @@ use crate::declare::StreamLimits;
 use crate::error::Error;
 use crate::gate::Gate;
 use crate::keeper::Keeper;
+use crate::listen;
 use crate::meter::Meter;
 use crate::parts::{Part, Parts, show_ready};
 use crate::publisher::Publisher;
@@ -39,7 +41,9 @@ pub struct Options {
     pub poll_idle: Duration,
     /// How long a PubAck, and any answer of JetStream's API, is waited for. Default 5 s.
     pub puback_timeout: Duration,
-    /// Longest wait of a lane after publish errors. Default 30 s.
+    /// Longest wait of a lane after publish errors, at least 1 s. Default 30 s: a broker that is
+    /// back, or a stream with room again, is found within that; one that refuses for long costs two
+    /// requests a minute and lane.
     pub backoff_max: Duration,
     /// Most time until the consumers of a new queue are declared. Default 1 s.
     pub declare_every: Duration,
@@ -65,7 +69,8 @@ pub struct Options {
     /// How long a consumer with waiting messages may deliver nothing to workers with free slots
     /// before it is removed and declared anew. Default 60 s.
     pub stuck_after: Duration,
-    /// Time between two looks for submitted messages of unknown queues. Default 10 s; jittered.
+    /// Time between two looks for submitted messages of unknown queues. Default 10 s; jittered: one
+    /// request, and nobody waits for it but a person who mistyped a name.
     pub strays_every: Duration,
     /// Age at which such a message becomes a dead letter. Default 10 min: a fleet may be
     /// deployed after its first client.
@@ -99,9 +104,13 @@ impl Default for Options {
     }
 }
 
+/// A lane that is asked again sooner than its first waits say makes no progress, only load.
+const BACKOFF_MIN: Duration = Duration::from_secs(1);
+
 impl Options {
     /// Refuses what is out of bounds.
     pub fn validate(&self) -> Result<(), Error> {
+        self.streams.check().map_err(Error::Options)?;
         let rules = [
             (
                 (1..=1_000).contains(&self.batch),
@@ -123,6 +132,14 @@ impl Options {
             (
                 !self.puback_timeout.is_zero(),
                 "`puback_timeout` must be more than 0",
+            ),
+            (
+                self.backoff_max >= BACKOFF_MIN,
+                "`backoff_max` must be at least 1 s",
+            ),
+            (
+                !self.check_every.is_zero(),
+                "`check_every` must be more than 0",
             ),
             (
                 !self.declare_every.is_zero(),
@@ -221,8 +238,10 @@ impl Relay {
             counters: Arc::clone(&counters),
             wake: Arc::clone(&wake),
             standings: Standings::default(),
+            listed: HashMap::new(),
         };
         let meter = Meter {
+            store: Arc::clone(&store),
             js: js.clone(),
             subjects: subjects.clone(),
             gate: Arc::clone(&gate),
@@ -275,9 +294,9 @@ impl Relay {
             strays,
             watch,
             meter,
+            gate,
             counters,
             wake,
-            ..
         } = self;
         // The end of one part ends the others, and the publisher still gives back its rows.
         let stop = shutdown.child_token();
@@ -288,7 +307,7 @@ impl Relay {
         parts.spawn(Part::Watch, watch.run(stop.clone()).map(Ok));
         parts.spawn(Part::Meter, meter.run(stop.clone()).map(Ok));
         parts.spawn(Part::Meter, show_ready(handle, stop.clone()).map(Ok));
-        let listening = listen(client, subjects, wake, stop.clone());
+        let listening = listen(client, subjects, wake, gate, stop.clone());
         parts.spawn(Part::Listener, listening.map(Ok));
         parts.run(&stop).await
     }
@@ -317,25 +336,18 @@ pub enum NotReady {
     },
 }
 
-/// Turns wake-up messages into wake-ups. They only shorten the poll: without them, or while
-/// they cannot be received, everything goes on a little later.
-async fn listen(client: Client, subjects: Subjects, wake: Arc<Notify>, stop: CancellationToken) {
-    let mut messages = match client.subscribe(subjects.wake_relay()).await {
-        Ok(messages) => messages,
-        Err(error) => {
-            tracing::warn!(%error, "cannot listen for wake-ups; polling only");
-            return;
-        }
-    };
-    loop {
-        tokio::select! {
-            () = stop.cancelled() => return,
-            message = messages.next() => match message {
-                Some(_) => wake.notify_one(),
-                None => return,
-            },
-        }
-    }
+/// Listens to others until `stop`.
+async fn listen(
+    client: Client,
+    subjects: Subjects,
+    wake: Arc<Notify>,
+    gate: Arc<Gate>,
+    stop: CancellationToken,
+) {
+    tokio::join!(
+        listen::for_wake_ups(&client, &subjects, &wake, &stop),
+        listen::for_removals(&client, &subjects, &gate, &stop),
+    );
 }
 
 /// A view of a relay from outside: cheap to clone, outlives it.

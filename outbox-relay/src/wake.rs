@@ -8,7 +8,8 @@ use bellwether_schemas::subject::Subjects;
 use bytes::Bytes;
 use tokio::sync::watch;
 
-/// At most one signal in this time, however often it is asked for.
+/// At most one signal in this time, however often it is asked for: what a burst of small
+/// transactions costs the relays, and too short for anybody to feel.
 const COALESCE: Duration = Duration::from_millis(2);
 
 /// Tells the relays of a namespace that there are new rows. Call it after the commit.
@@ -18,8 +19,15 @@ const COALESCE: Duration = Duration::from_millis(2);
 pub struct NatsWaker(watch::Sender<()>);
 
 impl NatsWaker {
-    /// A waker on an open connection. Must be called inside a Tokio runtime.
+    /// A waker on an open connection; at most one signal in 2 ms, however often it is asked for.
+    /// Must be called inside a Tokio runtime.
     pub fn new(client: Client, subjects: &Subjects) -> Self {
+        Self::coalescing(client, subjects, COALESCE)
+    }
+
+    /// As [`new`](Self::new), with at most one signal in `within`; zero = one for each request
+    /// that finds none under way.
+    pub fn coalescing(client: Client, subjects: &Subjects, within: Duration) -> Self {
         let (asked, mut asks) = watch::channel(());
         let subject = subjects.wake_relay();
         tokio::spawn(async move {
@@ -31,7 +39,7 @@ impl NatsWaker {
                         tracing::debug!(%error, "a wake-up was not sent");
                     }
                 }
-                tokio::time::sleep(COALESCE).await;
+                tokio::time::sleep(within).await;
             }
         });
         Self(asked)

@@ -43,6 +43,10 @@ use crate::stats::Counters;
 /// Time to the next look when one found more than it may send again: with the batch, the rate.
 const MORE_AFTER: Duration = Duration::from_secs(1);
 
+/// Consumers that one look asks for one by one; where there are more, it asks for the list of all,
+/// 256 a request.
+const ASKED_MAX: usize = 16;
+
 /// How a lane stands at the broker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Head {
@@ -65,6 +69,8 @@ pub(crate) struct Watch {
     /// Tells the publisher of new rows.
     pub(crate) wake: Arc<Notify>,
     pub(crate) standings: Standings,
+    /// Of this look, where it is one of many consumers.
+    pub(crate) listed: HashMap<(String, String), consumer::Info>,
 }
 
 impl Watch {
@@ -125,6 +131,15 @@ impl Watch {
         for one in overdue {
             lanes.entry(one.lane.clone()).or_default().push(one);
         }
+        // After the ledger, as the module says.
+        self.listed.clear();
+        if lanes.len() + idle.len() > ASKED_MAX {
+            for stream in [work, self.subjects.submit_stream()] {
+                let listed = declare::listed(&self.js, &stream).await.into_iter();
+                let listed = listed.map(|info| ((stream.clone(), info.name.clone()), info));
+                self.listed.extend(listed);
+            }
+        }
         let mut lost = Vec::new();
         for (lane, overdue) in lanes {
             let is_idle = idle.contains(&lane.queue);
@@ -175,7 +190,12 @@ impl Watch {
         name: &str,
         is_idle: bool,
     ) -> Result<Option<consumer::Info>, Error> {
-        let Some(info) = declare::look_at(&self.js, stream, name).await? else {
+        let listed = self.listed.remove(&(stream.to_owned(), name.to_owned()));
+        let info = match listed {
+            Some(info) => Some(info),
+            None => declare::look_at(&self.js, stream, name).await?,
+        };
+        let Some(info) = info else {
             tracing::warn!(
                 stream,
                 consumer = name,
@@ -200,7 +220,8 @@ impl Watch {
             "a consumer delivers nothing although messages and workers with free slots wait: it is \
              made anew; if that does not help, look at the workers' logs and NATS permissions"
         );
-        declare::rebuild(&self.js, &self.subjects, queue, stream, name).await?;
+        let limits = &self.options.streams;
+        declare::rebuild(&self.js, &self.subjects, queue, stream, name, limits).await?;
         self.standings.forget(stream, name);
         self.counters.consumers_rebuilt.add(1);
         Ok(None)

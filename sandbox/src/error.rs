@@ -94,6 +94,24 @@ pub enum Error {
         pid: u32,
     },
 
+    /// The folder of a system cannot be used.
+    #[error("failed to use the folder {}: {source}", path.display())]
+    Folder {
+        /// The folder, or the file in it.
+        path: PathBuf,
+        /// What the system said.
+        source: std::io::Error,
+    },
+
+    /// The folder of a system belongs to another process.
+    #[error("{} is in use by process {owner}; end that one or name another folder", path.display())]
+    FolderInUse {
+        /// The folder.
+        path: PathBuf,
+        /// The process id that the other one left there.
+        owner: String,
+    },
+
     /// A helper program such as initdb reported failure.
     #[error("{program} failed ({status}): {output}")]
     Helper {

@@ -5,6 +5,7 @@
 //! | a nats-server of your own that you may kill, pause or wipe | [`NatsServer`] |
 //! | a Postgres of your own that you may kill or restart | [`Postgres`] |
 //! | the one server of each kind that all tests of a run share | [`shared`] |
+//! | a folder that keeps a whole system, for one process at a time | [`Folder`] |
 //! | any other program as a child: roles under test, the parts of `dev` | [`Launch`], [`Process`] |
 //! | CPU time and peak memory of a process | [`usage`] |
 //! | to wait for something without guessing how long it takes | [`eventually`] |
@@ -19,6 +20,8 @@ mod cluster;
 mod error;
 mod eventually;
 mod find;
+mod folder;
+mod frozen;
 mod launch;
 mod log;
 mod nats;
@@ -34,6 +37,8 @@ pub use cluster::NatsCluster;
 pub use error::Error;
 pub use eventually::eventually;
 pub use find::{MIN_NATS_VERSION, MIN_POSTGRES_VERSION, nats_server_binary, postgres_bin_dir};
+pub use folder::Folder;
+pub use frozen::Frozen;
 pub use launch::{Launch, TIED_ENV, Tie, parent_gone};
 pub use log::tail;
 pub use nats::{Membership, NatsOptions, NatsServer};

@@ -47,6 +47,9 @@ pub struct NatsOptions {
     /// The cluster that it is a member of. Default: none; see
     /// [`NatsCluster`](crate::NatsCluster), which fills this in.
     pub membership: Option<Membership>,
+    /// More lines of its configuration, in nats-server's own language, such as users with fewer
+    /// rights. Default: none.
+    pub more_config: String,
 }
 
 /// How a server finds the other members of its cluster.
@@ -115,7 +118,11 @@ impl NatsServer {
         let membership = options.membership.as_ref().map(Membership::config);
         std::fs::write(
             &config,
-            format!("{CONFIG}{}", membership.unwrap_or_default()),
+            format!(
+                "{CONFIG}{}{}",
+                membership.unwrap_or_default(),
+                options.more_config
+            ),
         )
         .map_err(Error::io(format!("write {}", config.display())))?;
         let mut server = Self {

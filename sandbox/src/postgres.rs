@@ -8,7 +8,7 @@ use sqlx::{Connection, PgConnection};
 use tempfile::TempDir;
 use tokio::time::{Instant, timeout};
 
-use crate::{Error, Launch, Process, Tie, User, find, free_port, ports};
+use crate::{Error, Frozen, Launch, Process, Tie, User, find, free_port, ports};
 
 /// How long `initdb`, a start or a start with recovery may take.
 const START: Duration = Duration::from_mins(1);
@@ -138,6 +138,17 @@ impl Postgres {
         self.process.as_mut().ok_or_else(|| Error::NotRunning {
             name: "postgres".to_owned(),
         })
+    }
+
+    /// Stops the postmaster and all backends where they stand, until what this answers is dropped:
+    /// connections stay open, new ones wait to be accepted, and nobody answers.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NotRunning`] if it was killed or stopped before, [`Error::Never`] if not all stand
+    /// after 10 s.
+    pub async fn freeze(&mut self) -> Result<Frozen, Error> {
+        Frozen::with_children(self.process()?.pid()).await
     }
 
     /// Kills the postmaster with SIGKILL. Its backends notice and end a moment later.

@@ -37,6 +37,15 @@ pub fn usage(pid: u32) -> Result<Usage, Error> {
     })
 }
 
+/// The processes that `pid` has started and not collected yet.
+pub(crate) fn children(pid: u32) -> Result<Vec<u32>, Error> {
+    let entries = std::fs::read_dir("/proc").map_err(Error::io("read /proc"))?;
+    let numbers = entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
+    // One that has ended meanwhile is nobody's child any more.
+    let of_it = numbers.filter(|one| stat(*one).is_ok_and(|stat| stat.parent == u64::from(pid)));
+    Ok(of_it.collect())
+}
+
 /// A process that cannot be mistaken for a later one with the same number.
 ///
 /// Process ids are used again; the moment of the start, in ticks since the boot, tells two holders
@@ -122,6 +131,7 @@ impl Identity {
 /// The fields of `/proc/<pid>/stat` that matter here.
 struct Stat {
     state: char,
+    parent: u64,
     cpu_ticks: u64,
     start_ticks: u64,
 }
@@ -140,6 +150,7 @@ fn parse_stat(text: &str) -> Option<Stat> {
     let number = |field: usize| fields.get(field - 3)?.parse::<u64>().ok();
     Some(Stat {
         state: fields.first()?.chars().next()?,
+        parent: number(4)?,
         cpu_ticks: number(14)? + number(15)?,
         start_ticks: number(22)?,
     })
@@ -168,8 +179,8 @@ mod tests {
         let text = "7 (a) b (c) S 1 7 7 0 -1 0 0 0 0 0 12 30 0 0 20 0 1 0 4711 1 1";
         let stat = parse_stat(text).unwrap();
         assert_eq!(
-            (stat.state, stat.cpu_ticks, stat.start_ticks),
-            ('S', 42, 4711)
+            (stat.state, stat.parent, stat.cpu_ticks, stat.start_ticks),
+            ('S', 1, 42, 4711)
         );
     }
 

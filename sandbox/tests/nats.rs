@@ -64,7 +64,7 @@ async fn a_running_server_can_be_restarted_many_times_while_a_client_redials() {
     }
     eventually(
         "the client is connected again",
-        Duration::from_secs(10),
+        Duration::from_mins(1),
         async || client.connection_state() == async_nats::connection::State::Connected,
     )
     .await

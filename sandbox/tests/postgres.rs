@@ -71,6 +71,29 @@ async fn rows_survive_restart_kill_and_stop_on_the_same_port() {
 }
 
 #[tokio::test]
+async fn a_frozen_server_answers_nobody_old_or_new_until_it_goes_on() {
+    let Some(mut server) = start().await else {
+        return;
+    };
+    let mut open = connect(&server).await;
+    let url = server.url();
+    let frozen = server.freeze().await.unwrap();
+    // The postmaster, what it does in the background, and the backend of the connection.
+    assert!(frozen.count() > 4, "{frozen:?}");
+    let brief = Duration::from_millis(300);
+    let asked = tokio::time::timeout(brief, open.ping()).await;
+    assert!(asked.is_err(), "a frozen backend answered");
+    let asked = tokio::time::timeout(brief, PgConnection::connect(&url)).await;
+    assert!(asked.is_err(), "a frozen postmaster answered");
+    frozen.thaw();
+    let number: i32 = sqlx::query_scalar("SELECT 7")
+        .fetch_one(&mut connect(&server).await)
+        .await
+        .unwrap();
+    assert_eq!(number, 7);
+}
+
+#[tokio::test]
 async fn dropping_it_leaves_no_process_and_no_folder() {
     let Some(server) = start().await else { return };
     let folder = server.data_dir().to_owned();

@@ -68,7 +68,8 @@ pub(crate) struct ScheduleHistory {
     pub(crate) history_from: DateTime<Utc>,
     /// Up to here (inclusive) every instant is settled.
     pub(crate) cursor: DateTime<Utc>,
-    /// Due instants of its fires of kind cron, every or at (manual ones are not instants).
+    /// Due instants of its fires of kind cron, every or at (manual ones are not instants). Those
+    /// up to `history_from` are not judged.
     pub(crate) fires: Vec<DateTime<Utc>>,
     /// Recorded ranges without fires.
     pub(crate) ranges: Vec<Range>,
@@ -206,6 +207,10 @@ fn judge_fires(
 ) {
     let in_a_range = covered(ranges);
     for &fire in &schedule.fires {
+        // Retention had to leave it, and moved the history past it.
+        if fire <= schedule.history_from {
+            continue;
+        }
         let Some(timing) = segments.settle(fire, 1) else {
             continue;
         };
@@ -351,6 +356,19 @@ mod tests {
             (2, 10, 0),
             "{report:?}"
         );
+    }
+
+    #[test]
+    fn a_fire_that_retention_had_to_leave_is_no_part_of_the_history() {
+        let mut shortened = every_second();
+        shortened.history_from = at(8);
+        shortened.ranges.clear();
+        shortened.fires = vec![at(6), at(9), at(10)];
+        let report = law_two(&[shortened.clone()]);
+        assert_eq!((report.looked_at, report.violations), (2, 0), "{report:?}");
+        // A range goes with what it lies before.
+        shortened.ranges = vec![(at(7), at(8), 2)];
+        assert!(law_two(&[shortened]).violations > 0);
     }
 
     #[test]

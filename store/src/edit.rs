@@ -20,6 +20,7 @@
 use std::time::Duration;
 
 use bellwether_schemas::state::NonFireReason;
+use bellwether_telemetry::metrics;
 use chrono::{DateTime, SubsecRound, Utc};
 use tokio::time::{Instant, sleep};
 
@@ -307,7 +308,10 @@ async fn repeat(
             continue;
         }
         match store.change_schedule(&change).await? {
-            Changed::Done(version) => return Ok(Edited::Done(version)),
+            Changed::Done(version) => {
+                count_passed(&found, &change);
+                return Ok(Edited::Done(version));
+            }
             Changed::Stale if races < RACES_MAX => races += 1,
             Changed::Stale => {
                 return Err(Error::new(
@@ -317,6 +321,19 @@ async fn repeat(
                 ));
             }
         }
+    }
+}
+
+/// Counts the instants that an edit has recorded as passed over.
+fn count_passed(found: &FoundSchedule, change: &ScheduleChange) {
+    let skipped = change.settled.as_ref().and_then(|s| s.skipped.as_ref());
+    if let Some((reason, range)) = skipped {
+        let labels = [
+            metrics::job(&found.schedule.job),
+            metrics::trigger(found.recorded.kind()),
+            metrics::outcome(reason.as_str()),
+        ];
+        metrics::counters().fires.add(range.count, &labels);
     }
 }
 

@@ -325,9 +325,13 @@ pub struct Commit {
 /// The answer to one commit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Committed {
-    /// The ledger holds the result; the row is in this state. A repeat answers the
-    /// same, also when the row was claimed again since.
+    /// The result has ended its attempt, and has made this of the row. A repeat answers the same,
+    /// whatever became of the row since.
     Accepted(State),
+    /// The ledger holds the result, of an attempt that had ended before: the row was `unknown`, and
+    /// this settles it; or it says no more than that, and the row stays so. A repeat answers the
+    /// same.
+    Late(State),
     /// The claim is no longer the row's: nothing changed, the result is kept for audit.
     Fenced {
         /// The row's state.
@@ -337,6 +341,25 @@ pub enum Committed {
     },
     /// No such execution; the result is kept for audit.
     Gone,
+}
+
+impl Committed {
+    /// The state of the row by a result that the ledger holds.
+    pub const fn held(self) -> Option<State> {
+        match self {
+            Self::Accepted(state) | Self::Late(state) => Some(state),
+            Self::Fenced { .. } | Self::Gone => None,
+        }
+    }
+
+    /// The answer to a result that the ledger holds.
+    pub(crate) const fn holds(state: State, late: bool) -> Self {
+        if late {
+            Self::Late(state)
+        } else {
+            Self::Accepted(state)
+        }
+    }
 }
 
 /// Executions.

@@ -146,14 +146,27 @@ pub struct QueueView {
 /// How the execution of a claim stands, for a worker that committed in a transaction of its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ClaimState {
-    /// The claim's result is in the ledger.
+    /// The claim's result is in the ledger, and has ended the attempt.
     Ended(State),
+    /// The claim's result is in the ledger, and came when the execution was `unknown` already.
+    EndedLate(State),
     /// It still runs under this claim.
     Running,
     /// Another claim or the sweep took it. In `unknown` a late commit of it is still accepted.
     Fenced(State),
     /// No such execution.
     Gone,
+}
+
+impl ClaimState {
+    /// The claim's result is in the ledger.
+    pub(crate) const fn ended(state: State, late: bool) -> Self {
+        if late {
+            Self::EndedLate(state)
+        } else {
+            Self::Ended(state)
+        }
+    }
 }
 
 /// An attempt that a later one superseded.
@@ -242,6 +255,8 @@ pub struct ExecutionStory {
 pub struct ShardResult {
     /// The execution.
     pub execution_id: Uuid,
+    /// Its job.
+    pub job: String,
     /// This shard.
     pub shard_index: u32,
     /// Shards of the fire.

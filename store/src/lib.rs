@@ -9,7 +9,7 @@
 //!
 //! 1. Put its types and its method into the trait of its use case (`leadership`,
 //!    `partitions`, `schedules`, `planning`, `executions`, `probes`, `idempotency`, `outbox`, `streams`, `sessions`, `sweeps`,
-//!    `inspect`, `pulse`), with what a repeat does and what a crash leaves behind.
+//!    `retention`, `inspect`, `pulse`), with what a repeat does and what a crash leaves behind.
 //! 2. Write it in the file of the same name under `postgres/` and `sqlite/`. On Postgres
 //!    it is one autocommit statement where it is fenced; on SQLite one `BEGIN IMMEDIATE`.
 //! 3. Add a conformance case; the suite fails when the two stores run different counts.
@@ -34,6 +34,7 @@ pub mod planning;
 pub mod postgres;
 pub mod probes;
 pub mod pulse;
+pub mod retention;
 mod retry;
 pub mod schedules;
 pub mod sessions;
@@ -100,6 +101,7 @@ pub trait Store:
     + streams::Streams
     + sessions::Sessions
     + sweeps::Sweeps
+    + retention::Retention
     + inspect::Inspect
     + pulse::TakePulse
     + audit::Audit

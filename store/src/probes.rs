@@ -12,7 +12,8 @@
 //!        └───────────────────────────────── in_progress ─────────┘
 //! ```
 //!
-//! `cannot_tell`, and 15 min without an answer, hand it to an operator: no further probe is made.
+//! `cannot_tell`, and 15 min without an answer, hand it to an operator: no further probe is made. A
+//! worker whose build lacks the probe gives it back while another live one has it.
 
 use std::time::Duration;
 
@@ -131,6 +132,24 @@ pub enum Decided {
     Gone,
 }
 
+/// How it ended that a worker has no probe to ask with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Declined {
+    /// Another worker has one: the probe is given back, and due again after the delay of one that
+    /// said `in_progress`.
+    Returned,
+    /// Nobody has: an operator's, as after `cannot_tell`. A repeat answers the same.
+    Escalated,
+    /// The probe is not the row's, or the row is not `unknown`: nothing was changed. So answers a
+    /// repeat of one that was given back.
+    Fenced(State),
+    /// No such execution.
+    Gone,
+}
+
+/// What is kept as the note of one that nobody can probe.
+pub(crate) const NO_PROBE: &str = "the job has no probe";
+
 /// Probes and operators.
 #[async_trait::async_trait]
 pub trait Probes {
@@ -146,6 +165,13 @@ pub trait Probes {
     /// `failed` with `attempts_exhausted`, or `cancelled` if that was requested; `in_progress` =
     /// another probe after 5 s doubling to 1 min; `cannot_tell` = escalated. Refuses `abandon`.
     async fn commit_probe(&self, result: &ProbeResult) -> Result<Decided>;
+
+    /// Says that the caller's build has no probe for the job. While a live session that serves the
+    /// queue reports one ([`NewSession::probes`](crate::sessions::NewSession::probes)), that is no
+    /// verdict and not counted: a fleet in the middle of a rolling deployment is asked on until a
+    /// newer worker gets it, at most for the 15 min of an `unknown` one. Otherwise it is
+    /// `cannot_tell`. One statement decides which.
+    async fn decline_probe(&self, execution_id: Uuid, probe_id: Uuid) -> Result<Declined>;
 
     /// Gives a probe back that said nothing: another worker may ask at once. A repeat, or one
     /// that was taken away, changes nothing.
@@ -168,27 +194,6 @@ pub(crate) fn another_look(probe_no: u32) -> Duration {
     Duration::from_secs(60.min(5 << doublings))
 }
 
-/// Where a verdict takes an unknown execution.
-pub(crate) fn ruled(verdict: Verdict, facts: Facts) -> State {
-    match verdict {
-        Verdict::Done => State::Succeeded,
-        Verdict::InProgress | Verdict::CannotTell => State::Unknown,
-        Verdict::NotDone if !facts.settled => State::Unknown,
-        Verdict::NotDone if facts.cancel_requested => State::Cancelled,
-        Verdict::NotDone if facts.attempts_left => State::Retrying,
-        Verdict::NotDone | Verdict::Abandon => State::Failed,
-    }
-}
-
-/// What decides, beside the verdict.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Facts {
-    /// It is said by an operator, or long enough after the loss.
-    pub(crate) settled: bool,
-    pub(crate) cancel_requested: bool,
-    pub(crate) attempts_left: bool,
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -197,30 +202,5 @@ mod tests {
     fn another_look_follows_after_5_s_doubling_to_a_minute() {
         let seconds: Vec<_> = (0..8).map(|no| another_look(no).as_secs()).collect();
         assert_eq!(seconds, [5, 5, 10, 20, 40, 60, 60, 60]);
-    }
-
-    #[test]
-    fn only_not_done_looks_at_the_row() {
-        for settled in [false, true] {
-            for cancel_requested in [false, true] {
-                for attempts_left in [false, true] {
-                    let facts = Facts {
-                        settled,
-                        cancel_requested,
-                        attempts_left,
-                    };
-                    let not_done = match (settled, cancel_requested, attempts_left) {
-                        (false, _, _) => State::Unknown,
-                        (true, true, _) => State::Cancelled,
-                        (true, false, true) => State::Retrying,
-                        (true, false, false) => State::Failed,
-                    };
-                    let all = Verdict::ALL.iter().map(|&verdict| ruled(verdict, facts));
-                    let (unknown, failed) = (State::Unknown, State::Failed);
-                    let expected = [State::Succeeded, not_done, unknown, unknown, failed];
-                    assert_eq!(all.collect::<Vec<_>>(), expected, "{facts:?}");
-                }
-            }
-        }
     }
 }

@@ -24,6 +24,8 @@ pub struct NewSession {
     pub queues: Vec<String>,
     /// Jobs it has handlers for.
     pub jobs: Vec<String>,
+    /// Those of them that it has probes for: another worker leaves their probes to it.
+    pub probes: Vec<String>,
     /// The schedules that its code defines: name and hash of the definition.
     pub definitions: Vec<(String, String)>,
     /// What it understands beyond the first version.
@@ -84,6 +86,8 @@ pub struct RunningRow {
     pub claim_id: Uuid,
     /// Its generation.
     pub generation: i64,
+    /// Its job.
+    pub job: String,
     /// How long ago it was claimed.
     pub claimed_ago: Duration,
 }

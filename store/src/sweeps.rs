@@ -60,17 +60,18 @@ pub struct FiresSwept {
 pub(crate) const REPORTS_KEPT: Duration = Duration::from_mins(1);
 
 /// Where a round of [`Sweeps::release_held`] begins: after the schedule that the one before looked at
-/// last, so that fires that stay held keep none behind them from being looked at.
+/// last, so that fires that stay held keep none behind them from being looked at. Likewise a round of
+/// [`crate::retention::Retention::forget_fires`], after an execution.
 #[derive(Debug, Default)]
 pub(crate) struct Lap(Mutex<Uuid>);
 
 impl Lap {
-    /// The schedule after which to look; nil = from the first one on.
+    /// The id after which to look; nil = from the first one on.
     pub(crate) fn after(&self) -> Uuid {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// `last` = the schedule looked at last; none = there was none behind it.
+    /// `last` = the id looked at last; none = there was none behind it.
     pub(crate) fn looked_up_to(&self, last: Option<Uuid>) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = last.unwrap_or_default();
     }
@@ -118,7 +119,10 @@ pub trait Sweeps {
     /// Unknown rows older than `age` without an escalation: marked as escalated.
     async fn escalate_unknown(&self, age: Duration, limit: u32) -> Result<u64>;
 
-    /// Keys whose execution ended longer than `retention` ago: forgotten.
+    /// Keys whose execution ended longer than `retention` ago: forgotten, a minute after the
+    /// ledger has recorded that they may be. From then on a submitted message that may be older
+    /// than a forgotten key is [`Refusal::Stale`](crate::executions::Refusal::Stale), whatever
+    /// retention this or another ticker has; a longer one later takes nothing back.
     async fn forget_keys(&self, retention: Duration, limit: u32) -> Result<u64>;
 
     /// Schedules from code that the whole fleet has stopped to define become tombstones: no

@@ -8,6 +8,7 @@ mod client;
 mod spoken;
 
 use std::env::{self, VarError};
+use std::time::Duration;
 
 use opentelemetry::{KeyValue, global};
 use opentelemetry_otlp::{MetricExporter, SpanExporter, WithExportConfig, WithHttpConfig};
@@ -30,6 +31,8 @@ pub(crate) struct Exports {
     pub(crate) metrics: Option<SdkMeterProvider>,
     /// Decides about the rows made here, exported or not.
     sampler: LinkSampler,
+    /// Longest time of one export.
+    pub(crate) within: Duration,
     /// In place of the variables'.
     endpoint: Option<String>,
     /// What was wrong with the variables, to be said when there is a log.
@@ -44,36 +47,48 @@ impl Exports {
             endpoint: endpoint.map(|url| url.trim_end_matches('/').to_owned()),
             ..Self::default()
         };
+        exports.set_up(service, true, client::TIMEOUT);
+        exports
+    }
+
+    /// Metrics alone; an export may take `within` unless the variables say otherwise.
+    pub(crate) fn metrics_from_env(service: &str, within: Duration) -> Self {
+        let mut exports = Self::default();
+        exports.set_up(service, false, within);
+        exports
+    }
+
+    fn set_up(&mut self, service: &str, with_spans: bool, within: Duration) {
         let sampler = LinkSampler::from_env();
-        exports.sampler = sampler.unwrap_or_else(|error| {
-            exports.complain("every trace is sampled", &error);
+        self.sampler = sampler.unwrap_or_else(|error| {
+            self.complain("every trace is sampled", &error);
             LinkSampler::default()
         });
-        let flag = exports.word("OTEL_SDK_DISABLED");
+        let flag = self.word("OTEL_SDK_DISABLED");
         if flag.is_some_and(|flag| flag.eq_ignore_ascii_case("true")) {
-            return exports;
+            return;
         }
-        let spans = exports.wanted("TRACES");
-        let metrics = exports.wanted("METRICS");
+        let spans = with_spans && self.wanted("TRACES");
+        let metrics = self.wanted("METRICS");
         if !spans && !metrics {
-            return exports;
+            return;
         }
-        exports.check_protocol();
-        let client = match client::blocking(exports.timeout()) {
+        self.check_protocol();
+        self.within = self.timeout(within);
+        let client = match client::blocking(self.within) {
             Ok(client) => client,
             Err(error) => {
-                exports.complain("nothing is exported", &error);
-                return exports;
+                self.complain("nothing is exported", &error);
+                return;
             }
         };
         let resource = resource(service);
         if spans {
-            exports.set_spans(client.clone(), resource.clone());
+            self.set_spans(client.clone(), resource.clone());
         }
         if metrics {
-            exports.set_metrics(client, resource);
+            self.set_metrics(client, resource);
         }
-        exports
     }
 
     /// Makes all of it the process's.
@@ -169,18 +184,18 @@ impl Exports {
         }
     }
 
-    fn timeout(&mut self) -> std::time::Duration {
+    fn timeout(&mut self, otherwise: Duration) -> Duration {
         let Some(text) = self.word("OTEL_EXPORTER_OTLP_TIMEOUT") else {
-            return client::TIMEOUT;
+            return otherwise;
         };
         let Ok(ms) = text.trim().parse() else {
             let error = format!(
                 "OTEL_EXPORTER_OTLP_TIMEOUT is {text:?} and must be a number of milliseconds"
             );
-            self.complain("10 s are used", &error);
-            return client::TIMEOUT;
+            self.complain(&format!("{otherwise:?} is used"), &error);
+            return otherwise;
         };
-        std::time::Duration::from_millis(ms)
+        Duration::from_millis(ms)
     }
 
     /// A variable that is set; an empty one counts as unset, as the specification says.

@@ -35,7 +35,7 @@ pub use health::Health;
 pub use ids::Ids;
 pub use sampler::{LinkSampler, root};
 pub use setup::{
-    Error, Format, SHUTDOWN_MAX, Telemetry, check_filter, init, init_from_env, init_to,
-    show_warnings_of,
+    CommandMetrics, Error, Format, NotExported, SHUTDOWN_MAX, Telemetry, check_filter, init,
+    init_from_env, init_metrics, init_to, show_warnings_of,
 };
 pub use trouble::Trouble;

@@ -25,7 +25,7 @@ pub use labels::{
     trigger,
 };
 pub use opentelemetry::KeyValue as Label;
-pub use role::{Role, announce};
+pub use role::{Role, announce, count_loop_failure};
 
 /// Name of the meter.
 pub const METER: &str = "bellwether";

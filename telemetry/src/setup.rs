@@ -6,6 +6,7 @@ use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use opentelemetry::trace::TracerProvider as _;
+use opentelemetry_sdk::error::OTelSdkError;
 use opentelemetry_sdk::metrics::SdkMeterProvider;
 use opentelemetry_sdk::trace::SdkTracerProvider;
 use tracing_subscriber::filter::{EnvFilter, LevelFilter, Targets};
@@ -92,7 +93,7 @@ pub fn init_to(
         layers.push(spans(provider));
     }
     if let Err(error) = tracing_subscriber::registry().with(layers).try_init() {
-        end(exports.spans, exports.metrics);
+        say(end(exports.spans, exports.metrics, SHUTDOWN_MAX));
         return Err(error.into());
     }
     exports.install();
@@ -208,44 +209,111 @@ impl Telemetry {
     /// are lost. Must be called inside a tokio runtime.
     pub async fn shutdown(mut self) {
         let providers = (self.spans.take(), self.metrics.take());
-        let ended = tokio::task::spawn_blocking(move || end(providers.0, providers.1)).await;
-        if let Err(error) = ended {
-            tracing::warn!(%error, "the last export did not end in order");
-        }
+        say(end_aside(providers.0, providers.1, SHUTDOWN_MAX).await);
     }
 }
 
 impl Drop for Telemetry {
     fn drop(&mut self) {
-        end(self.spans.take(), self.metrics.take());
+        say(end(self.spans.take(), self.metrics.take(), SHUTDOWN_MAX));
     }
 }
 
+/// The metrics of a command that keeps no log and is over in a moment: [`init_metrics`] set them up.
+#[derive(Debug)]
+#[must_use = "what is counted leaves the process by `export`"]
+pub struct CommandMetrics {
+    metrics: Option<SdkMeterProvider>,
+    within: Duration,
+    /// What is wrong with the `OTEL_…` variables, a line each; none of it is in force.
+    pub complaints: Vec<String>,
+}
+
+/// Sets up the export of metrics alone, if the `OTEL_…` variables name an endpoint: for a command
+/// that counts what it does, keeps no log and is over in a moment. To be called before anything is
+/// counted. Rows that the command makes are sampled as the variables say.
+///
+/// `service` is the name of the service unless the variables give one. `within` is the longest that
+/// the export may take unless `OTEL_EXPORTER_OTLP_TIMEOUT` says otherwise.
+pub fn init_metrics(service: &str, within: Duration) -> CommandMetrics {
+    let exports = Exports::metrics_from_env(service, within);
+    exports.install();
+    CommandMetrics {
+        metrics: exports.metrics,
+        within: exports.within.min(SHUTDOWN_MAX),
+        complaints: exports.complaints,
+    }
+}
+
+impl CommandMetrics {
+    /// Exports what was counted, if anything was, for at most the time it was given, and never
+    /// longer than [`SHUTDOWN_MAX`]. Must be called inside a tokio runtime.
+    ///
+    /// # Errors
+    ///
+    /// The endpoint was not there, did not answer in time or refused: the counts are lost.
+    pub async fn export(self) -> Result<(), NotExported> {
+        end_aside(None, self.metrics, self.within).await
+    }
+}
+
+/// The last export of a process was lost.
+#[derive(Debug, thiserror::Error)]
+pub enum NotExported {
+    /// The exporter says why.
+    #[error("the last export failed: {0}")]
+    Failed(#[from] OTelSdkError),
+    /// It was given up.
+    #[error("the last export took longer than {0:?} and is given up")]
+    Late(Duration),
+    /// The thread of it is gone.
+    #[error("the last export did not end in order: {0}")]
+    Broken(#[from] tokio::task::JoinError),
+}
+
+fn say(ended: Result<(), NotExported>) {
+    if let Err(error) = ended {
+        tracing::warn!("{error}");
+    }
+}
+
+/// [`end`], which holds up its thread, on one that may be held up.
+async fn end_aside(
+    spans: Option<SdkTracerProvider>,
+    metrics: Option<SdkMeterProvider>,
+    within: Duration,
+) -> Result<(), NotExported> {
+    tokio::task::spawn_blocking(move || end(spans, metrics, within)).await?
+}
+
 /// Ends both at once, on threads of their own: neither keeps to a time limit by itself.
-fn end(spans: Option<SdkTracerProvider>, metrics: Option<SdkMeterProvider>) {
-    let deadline = Instant::now() + SHUTDOWN_MAX;
+fn end(
+    spans: Option<SdkTracerProvider>,
+    metrics: Option<SdkMeterProvider>,
+    within: Duration,
+) -> Result<(), NotExported> {
+    let deadline = Instant::now() + within;
     let (ended, ends) = mpsc::channel();
     let mut expected = 0;
     if let Some(spans) = spans {
         expected += 1;
         let ended = ended.clone();
-        std::thread::spawn(move || ended.send(spans.shutdown_with_timeout(SHUTDOWN_MAX)));
+        std::thread::spawn(move || ended.send(spans.shutdown_with_timeout(within)));
     }
     if let Some(metrics) = metrics {
         expected += 1;
-        std::thread::spawn(move || ended.send(metrics.shutdown_with_timeout(SHUTDOWN_MAX)));
+        std::thread::spawn(move || ended.send(metrics.shutdown_with_timeout(within)));
     }
+    let mut failed = None;
     for _ in 0..expected {
         let left = deadline.saturating_duration_since(Instant::now());
         match ends.recv_timeout(left) {
             Ok(Ok(())) => {}
-            Ok(Err(error)) => tracing::warn!(%error, "the last export failed"),
-            Err(_) => {
-                tracing::warn!("the last export took longer than {SHUTDOWN_MAX:?} and is given up");
-                return;
-            }
+            Ok(Err(error)) => failed = Some(error),
+            Err(_) => return Err(NotExported::Late(within)),
         }
     }
+    failed.map_or(Ok(()), |error| Err(error.into()))
 }
 
 #[cfg(test)]

@@ -24,6 +24,7 @@ fn touch_all() {
         lease_renewals,
         sessions_lost,
         recovered,
+        history_deleted,
         execution_timeouts,
         ack_wait_redeliveries,
         published,
@@ -41,7 +42,7 @@ fn touch_all() {
         persist_rejected,
         dead_letters,
         unknown_resolved,
-        loop_restarts,
+        loop_failures,
         db_errors,
     } = counters();
     let all = [
@@ -49,6 +50,7 @@ fn touch_all() {
         lease_renewals,
         sessions_lost,
         recovered,
+        history_deleted,
         execution_timeouts,
         ack_wait_redeliveries,
         published,
@@ -66,7 +68,7 @@ fn touch_all() {
         persist_rejected,
         dead_letters,
         unknown_resolved,
-        loop_restarts,
+        loop_failures,
         db_errors,
     ];
     for counter in all {
@@ -106,6 +108,7 @@ fn touch_gauges(gauges: &Gauges) {
         ready,
         planning_age,
         db_clock_offset,
+        db_transaction_age,
         outbox_pending,
         outbox_oldest_age,
         dead,
@@ -144,6 +147,7 @@ fn touch_gauges(gauges: &Gauges) {
         schedule_overdue,
         planning_age,
         db_clock_offset,
+        db_transaction_age,
         outbox_oldest_age,
     ];
     for gauge in times {

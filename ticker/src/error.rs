@@ -60,3 +60,15 @@ pub enum Error {
         name: &'static str,
     },
 }
+
+impl Error {
+    /// The loop that broke, hangs or ended by itself, if it is that.
+    pub(crate) const fn broken_loop(&self) -> Option<&'static str> {
+        match self {
+            Self::LoopPanicked { name, .. }
+            | Self::LoopStalled { name, .. }
+            | Self::LoopEnded { name } => Some(*name),
+            Self::Option { .. } | Self::PartitionCount { .. } | Self::Store(_) => None,
+        }
+    }
+}

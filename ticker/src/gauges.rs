@@ -5,7 +5,7 @@
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use bellwether_store::pulse::Pulse;
+use bellwether_store::pulse::{Hold, Pulse};
 use bellwether_store::{Result, Store};
 use bellwether_telemetry::{metrics, spans};
 use chrono::{DateTime, Utc};
@@ -13,6 +13,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::calls::{bounded, rest};
 use crate::handle::{Handle, Shared};
+use crate::holds::{Notice, Watch};
 use crate::options::jittered;
 use crate::progress::Loop;
 
@@ -28,6 +29,9 @@ pub(crate) struct Meter {
     pub(crate) shared: Arc<Shared>,
     /// Whether the log says that the clocks differ.
     pub(crate) differ: bool,
+    pub(crate) holds: Watch,
+    /// Whether the log says that holds cannot be read.
+    pub(crate) unread: bool,
 }
 
 impl Meter {
@@ -44,6 +48,7 @@ impl Meter {
                     // The other loops say it louder; the gauges keep their last values.
                     tracing::debug!(%error, "the ledger's pulse was not taken");
                 }
+                self.look_for_holds().await;
             }
             rest(&stop, jittered(EVERY)).await;
         }
@@ -76,6 +81,50 @@ impl Meter {
         self.compare(offset);
         show(&pulse);
         Ok(())
+    }
+
+    async fn look_for_holds(&mut self) {
+        let within = self.shared.options.call_timeout;
+        let look = self.store.oldest_hold();
+        match bounded("look for what holds cleaning back", within, look).await {
+            Ok(hold) => {
+                self.unread = false;
+                self.judge(hold);
+            }
+            Err(error) if error.is_transient() || self.unread => {
+                tracing::debug!(%error, "what holds cleaning back was not read");
+            }
+            Err(error) => {
+                self.unread = true;
+                tracing::warn!(
+                    %error,
+                    "nobody will be told of transactions that keep dead rows from being removed: \
+                     this role must be able to read pg_stat_activity, pg_prepared_xacts and \
+                     pg_replication_slots"
+                );
+            }
+        }
+    }
+
+    fn judge(&mut self, hold: Option<Hold>) {
+        let limit = self.shared.options.transaction_age_max;
+        let (age, notice) = self.holds.look(hold, self.shared.clock.now(), limit);
+        metrics::gauges()
+            .db_transaction_age
+            .record(age.as_secs_f64(), &[]);
+        match notice {
+            Some(Notice::Long(holder)) => tracing::warn!(
+                age_s = age.as_secs(),
+                holder = %holder,
+                remedy = holder.remedy(),
+                "a transaction open for long keeps dead rows of the ledger from being removed: \
+                 dispatches and queries get slower until it ends"
+            ),
+            Some(Notice::Over) => {
+                tracing::info!("no long transaction keeps dead rows of the ledger any more");
+            }
+            None => {}
+        }
     }
 
     /// Nothing is decided by the host's wall clock; but who reads its log should know.

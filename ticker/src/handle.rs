@@ -145,6 +145,8 @@ stats! {
     keys_forgotten,
     /// Schedules ended because no code defines them any more.
     definitions_retired,
+    /// Rows of history deleted, of all kinds.
+    history_deleted,
     /// Breaks of the view of the ledger, the start apart.
     view_breaks,
     /// Clock anomalies seen.

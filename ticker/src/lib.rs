@@ -87,6 +87,7 @@ mod clock;
 mod error;
 mod gauges;
 mod handle;
+mod holds;
 mod leadership;
 mod loops;
 mod options;

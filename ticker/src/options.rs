@@ -39,25 +39,37 @@ pub struct Options {
     pub standby_poll: Duration,
 
     /// How often each sweep looks (±10 %). A sweep that met its row limit looks again at once;
-    /// the one for definitions from code, a matter of minutes, looks every thirtieth time.
-    /// Default 1 s.
+    /// those for definitions from code, a matter of minutes, and for old history look every thirtieth
+    /// time. Default 1 s.
     pub sweep_every: Duration,
 
     /// Longest rest of the planner: a new schedule is seen after at most this. Default 1 s.
     pub idle_max: Duration,
 
-    /// Time past its deadline after which a running execution is taken away. Default 5 s.
+    /// Time past its deadline after which a running execution is taken away. At most 5 s, by which
+    /// law 9 is judged; default 5 s: the worker, which ends it at the deadline, goes first.
     pub recover_grace: Duration,
 
-    /// Age from which an UNKNOWN execution is an operator's. Default 15 min.
+    /// Age from which an UNKNOWN execution is an operator's. At most 15 min, by which law 13 is
+    /// judged; default 15 min: a probe, and an effect that is under way, have had their time.
     pub unknown_after: Duration,
 
     /// Time from the loss of an attempt to the first probe of what became of it: one lease of a
     /// session, so that the lost worker has stopped by then. Default 9 s.
     pub probe_after: Duration,
 
-    /// How long an idempotency key outlives its execution's end. Default 7 days.
+    /// How long an idempotency key outlives its execution's end. At least 2 days; default 7 days.
+    /// A submitted message that is less than a day younger is a dead letter `stale`: its key could
+    /// be forgotten before it is claimed, and it would run twice. Of several tickers the shortest
+    /// counts; the ledger keeps the mark.
     pub key_retention: Duration,
+
+    /// How long after its end an execution is deleted, with its fire and all that belongs to both; none =
+    /// history is kept for ever. More than `key_retention`, so that no key ever outlives what it
+    /// names; at most 3,650 days. What is `unknown`, waits for a person or is waited for stays, however
+    /// old: see [`bellwether_store::retention`]. Default 40 days: the run of a monthly job is still there
+    /// a week after the next one.
+    pub history_retention: Option<Duration>,
 
     /// How long the whole fleet must have stopped to define a schedule from code before it
     /// ends. Default 10 min.
@@ -93,8 +105,17 @@ pub struct Options {
     /// How often the ledger's pulse is taken for the gauges. Default 5 s.
     pub gauges_every: Duration,
 
+    /// Age from which the log names a transaction that keeps the database from cleaning up; shown by
+    /// the gauge `bellwether.db.transaction.age` at any age. Default 5 min.
+    pub transaction_age_max: Duration,
+
     /// Most schedules read at once. Default 500.
     pub due_max: u32,
+
+    /// Planning statements under way at once, of one ticker. 1 to 16; default 4: enough to keep a
+    /// database busy while answers travel, and few enough that a takeover, which waits for them,
+    /// does not wait long.
+    pub plans_in_flight_max: usize,
 
     /// Most executions a planning statement inserts. Default and maximum
     /// [`PLAN_EXECUTIONS_MAX`]; a fire with more shards than this goes alone.
@@ -107,6 +128,15 @@ pub struct Options {
 /// Shortest and longest lease, of a term or of a worker's session.
 const LEASE_MIN: Duration = Duration::from_secs(1);
 const LEASE_MAX: Duration = Duration::from_hours(1);
+
+/// The audit's laws 9 and 13 count from these.
+const RECOVER_GRACE_MAX: Duration = Duration::from_secs(5);
+const UNKNOWN_MAX: Duration = Duration::from_mins(15);
+/// A message is stale a day before its key may be forgotten; it has another one to be claimed in.
+const KEY_RETENTION_MIN: Duration = Duration::from_hours(48);
+
+/// Longest retention of history that is not for ever.
+const HISTORY_RETENTION_MAX: Duration = Duration::from_hours(3_650 * 24);
 
 impl Default for Options {
     fn default() -> Self {
@@ -124,6 +154,7 @@ impl Default for Options {
             unknown_after: Duration::from_mins(15),
             probe_after: Duration::from_secs(9),
             key_retention: Duration::from_hours(7 * 24),
+            history_retention: Some(Duration::from_hours(40 * 24)),
             definition_gone_after: Duration::from_mins(10),
             session_lease: Duration::from_secs(9),
             view_gap: Duration::from_secs(3),
@@ -132,7 +163,9 @@ impl Default for Options {
             call_timeout: Duration::from_secs(12),
             stall_max: Duration::from_mins(1),
             gauges_every: Duration::from_secs(5),
+            transaction_age_max: Duration::from_mins(5),
             due_max: 500,
+            plans_in_flight_max: 4,
             plan_executions_max: PLAN_EXECUTIONS_MAX,
             sweep_rows_max: 500,
         }
@@ -167,6 +200,7 @@ impl Options {
             ("clock_step_max", self.clock_step_max),
             ("call_timeout", self.call_timeout),
             ("gauges_every", self.gauges_every),
+            ("transaction_age_max", self.transaction_age_max),
         ] {
             if value < Duration::from_millis(1) {
                 return refuse(name, "it must be at least 1 ms");
@@ -188,6 +222,27 @@ impl Options {
         if self.view_gap < self.sweep_every * 2 {
             return refuse("view_gap", "it must be at least twice sweep_every");
         }
+        if self.recover_grace > RECOVER_GRACE_MAX {
+            return refuse("recover_grace", "use at most 5 s");
+        }
+        if self.unknown_after > UNKNOWN_MAX {
+            return refuse("unknown_after", "use at most 15 min");
+        }
+        if self.key_retention < KEY_RETENTION_MIN {
+            return refuse("key_retention", "use at least 2 days");
+        }
+        if let Some(retention) = self.history_retention {
+            if retention <= self.key_retention {
+                return refuse(
+                    "history_retention",
+                    "it must be more than key_retention, or off: no idempotency key outlives its \
+                     execution",
+                );
+            }
+            if retention > HISTORY_RETENTION_MAX {
+                return refuse("history_retention", "use at most 3650 days, or off");
+            }
+        }
         if self.progress_max < self.idle_max * 2 || self.progress_max < self.sweep_every * 2 {
             return refuse(
                 "progress_max",
@@ -199,6 +254,9 @@ impl Options {
         }
         if self.partition_count == Some(0) {
             return refuse("partition_count", "it must be at least 1");
+        }
+        if !(1..=16).contains(&self.plans_in_flight_max) {
+            return refuse("plans_in_flight_max", "it must be from 1 to 16");
         }
         if !(1..=PLAN_EXECUTIONS_MAX).contains(&self.plan_executions_max) {
             return refuse("plan_executions_max", "it must be from 1 to 1000");
@@ -257,6 +315,8 @@ mod tests {
         assert_eq!(options.unknown_after, Duration::from_mins(15));
         assert_eq!(options.probe_after, options.session_lease);
         assert_eq!(options.key_retention, Duration::from_hours(168));
+        let forty_days = Duration::from_hours(40 * 24);
+        assert_eq!(options.history_retention, Some(forty_days));
         assert_eq!(options.definition_gone_after, Duration::from_mins(10));
         let slowest_sweep = options.call_timeout + options.sweep_every.mul_f64(1.1);
         assert!(
@@ -268,19 +328,39 @@ mod tests {
     #[test]
     fn options_that_contradict_each_other_are_refused_by_name() {
         type Change = fn(&mut Options);
-        let cases: [(&str, Change); 12] = [
+        let cases: [(&str, Change); 20] = [
             ("lease", |o| o.lease = Duration::from_millis(999)),
             ("lease", |o| o.lease = LEASE_MAX + Duration::from_millis(1)),
             ("session_lease", |o| o.session_lease = Duration::ZERO),
             ("self_fence", |o| o.self_fence = o.lease),
             ("renew_every", |o| o.renew_every = Duration::from_secs(5)),
             ("view_gap", |o| o.view_gap = o.sweep_every),
+            ("history_retention", |o| {
+                o.history_retention = Some(o.key_retention);
+            }),
+            ("history_retention", |o| {
+                o.key_retention = Duration::from_hours(41 * 24);
+            }),
+            ("history_retention", |o| {
+                o.history_retention = Some(HISTORY_RETENTION_MAX + Duration::from_secs(1));
+            }),
             ("progress_max", |o| o.progress_max = o.idle_max),
             ("stall_max", |o| o.stall_max = o.progress_max),
             ("partition_count", |o| o.partition_count = Some(0)),
             ("plan_executions_max", |o| o.plan_executions_max = 1001),
             ("sweep_every", |o| o.sweep_every = Duration::ZERO),
             ("host", |o| o.host = String::new()),
+            ("recover_grace", |o| {
+                o.recover_grace = Duration::from_secs(6);
+            }),
+            ("unknown_after", |o| {
+                o.unknown_after = Duration::from_mins(16);
+            }),
+            ("key_retention", |o| {
+                o.key_retention = Duration::from_hours(47);
+            }),
+            ("plans_in_flight_max", |o| o.plans_in_flight_max = 0),
+            ("plans_in_flight_max", |o| o.plans_in_flight_max = 17),
         ];
         for (name, change) in cases {
             let mut options = Options::default();
@@ -291,6 +371,16 @@ mod tests {
                 "{text}"
             );
         }
+    }
+
+    #[test]
+    fn history_that_is_kept_for_ever_goes_with_any_retention_of_keys() {
+        let options = Options {
+            history_retention: None,
+            key_retention: HISTORY_RETENTION_MAX,
+            ..Options::default()
+        };
+        options.validate().unwrap();
     }
 
     #[test]

@@ -26,9 +26,6 @@ use crate::terms::End;
 use crate::view::Look;
 use crate::watch;
 
-/// Statements in flight at once.
-const IN_FLIGHT_MAX: usize = 4;
-
 /// Schedules in one statement, whatever they fire.
 const STEPS_MAX: usize = 250;
 
@@ -198,7 +195,7 @@ impl Planner {
     async fn plan_all(&self, round: &Round<'_>, statements: Vec<Statement>) -> Tally {
         let mut outcomes = futures_util::stream::iter(statements)
             .map(|statement| self.plan_or_split(round, statement))
-            .buffer_unordered(IN_FLIGHT_MAX);
+            .buffer_unordered(self.shared.options.plans_in_flight_max);
         let mut all = Tally::default();
         while let Some(one) = outcomes.next().await {
             all.add(one);

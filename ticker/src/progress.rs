@@ -26,6 +26,8 @@ pub(crate) enum Loop {
     Keys,
     /// Schedules that no code defines any more.
     Definitions,
+    /// What ended longer ago than the retention.
+    History,
     /// What is measured; nothing depends on it.
     Gauges,
 }
@@ -42,7 +44,7 @@ pub(crate) struct Progress {
 // === impl Loop ===
 
 impl Loop {
-    pub(crate) const ALL: [Self; 10] = [
+    pub(crate) const ALL: [Self; 11] = [
         Self::Leadership,
         Self::Planning,
         Self::Losses,
@@ -52,6 +54,7 @@ impl Loop {
         Self::Unknown,
         Self::Keys,
         Self::Definitions,
+        Self::History,
         Self::Gauges,
     ];
 
@@ -67,6 +70,7 @@ impl Loop {
             Self::Unknown => "unknown",
             Self::Keys => "keys",
             Self::Definitions => "definitions",
+            Self::History => "history",
             Self::Gauges => "gauges",
         }
     }
@@ -83,6 +87,7 @@ impl Loop {
             Self::Unknown => "look after unknown executions",
             Self::Keys => "forget idempotency keys",
             Self::Definitions => "end what no code defines any more",
+            Self::History => "delete old history",
             Self::Gauges => "take the ledger's pulse",
         }
     }

@@ -6,6 +6,7 @@
 use std::sync::Arc;
 
 use bellwether_schemas::state::{Reason, State};
+use bellwether_store::retention::Forgotten;
 use bellwether_store::sweeps::Recovered;
 use bellwether_store::{Result, Store};
 use bellwether_telemetry::{Trouble, metrics};
@@ -31,6 +32,8 @@ pub(crate) struct Sweeper {
 enum Swept {
     /// Nothing is left for now.
     Done,
+    /// It met its row limit and found nothing to do: look on after a rest.
+    Later,
     /// It met its row limit: look again at once.
     More,
 }
@@ -39,7 +42,7 @@ enum Swept {
 
 impl Sweeper {
     /// The loops with a sweep of their own.
-    pub(crate) const LOOPS: [Loop; 7] = [
+    pub(crate) const LOOPS: [Loop; 8] = [
         Loop::Losses,
         Loop::Dispatch,
         Loop::Held,
@@ -47,6 +50,7 @@ impl Sweeper {
         Loop::Unknown,
         Loop::Keys,
         Loop::Definitions,
+        Loop::History,
     ];
 
     /// Runs one sweep until asked to stop.
@@ -61,7 +65,8 @@ impl Sweeper {
         let mut idle_turns = 0;
         let mut trouble = Trouble::with(sweep.purpose());
         while !stop.is_cancelled() {
-            progress.turned(sweep, clock.now());
+            let began = clock.now();
+            progress.turned(sweep, began);
             let swept = if idle_turns > 0 {
                 idle_turns -= 1;
                 Ok(Swept::Done)
@@ -83,10 +88,15 @@ impl Sweeper {
                     trouble.note(error);
                 }
             }
-            if matches!(swept, Ok(Swept::More)) {
-                tokio::task::yield_now().await;
-            } else {
-                rest(&stop, jittered(options.sweep_every)).await;
+            match swept {
+                // Others write meanwhile: a long history is no hurry.
+                Ok(Swept::More) if sweep == Loop::History => {
+                    rest(&stop, clock.now().since(began)).await;
+                }
+                Ok(Swept::More) => tokio::task::yield_now().await,
+                Ok(Swept::Done | Swept::Later) | Err(_) => {
+                    rest(&stop, jittered(options.sweep_every)).await;
+                }
             }
         }
     }
@@ -129,6 +139,7 @@ impl Sweeper {
                 Ok(self.swept(count.max(settled)))
             }
             Loop::Definitions => self.definitions().await,
+            Loop::History => self.history().await,
             Loop::Leadership | Loop::Planning | Loop::Gauges => Ok(Swept::Done),
         }
     }
@@ -214,6 +225,44 @@ impl Sweeper {
         Ok(self.swept(count(retired.len())))
     }
 
+    /// Deletes what ended longer ago than the retention: fires first, and at the end of a walk what
+    /// they leave behind.
+    async fn history(&self) -> Result<Swept> {
+        let options = &self.shared.options;
+        let Some(retention) = options.history_retention else {
+            return Ok(Swept::Done);
+        };
+        let (limit, within) = (options.sweep_rows_max, options.call_timeout);
+        let call = self.store.forget_fires(retention, limit);
+        let mut gone = bounded("delete old fires", within, call).await?;
+        self.count_forgotten(&gone);
+        if !gone.more {
+            let Shared {
+                clock, progress, ..
+            } = &*self.shared;
+            progress.turned(Loop::History, clock.now());
+            let call = self.store.forget_leftovers(retention, limit);
+            gone = bounded("delete what old fires left behind", within, call).await?;
+            self.count_forgotten(&gone);
+        }
+        Ok(match (gone.more, gone.rows()) {
+            (false, _) => Swept::Done,
+            // Past what has to stay: there may be much of it, and there is no hurry.
+            (true, 0) => Swept::Later,
+            (true, _) => Swept::More,
+        })
+    }
+
+    fn count_forgotten(&self, gone: &Forgotten) {
+        self.shared.counters.history_deleted.add(gone.rows());
+        for (kind, rows) in gone.by_kind() {
+            if rows > 0 {
+                let kind = [metrics::kind(kind)];
+                metrics::counters().history_deleted.add(rows, &kind);
+            }
+        }
+    }
+
     /// Looks before and during each statement, so that a slow one is no break of the view;
     /// declares losses only with an unbroken view, because the process may have slept in between.
     async fn losses(&self) -> Result<Swept> {
@@ -297,8 +346,9 @@ impl Sweeper {
 /// Turns that a sweep skips after it found nothing left to do. It still leaves its stamps.
 const fn idle_turns_of(sweep: Loop) -> u32 {
     match sweep {
-        // Its condition takes minutes to come true, and looks at what every session reported.
-        Loop::Definitions => 29,
+        // Their conditions take minutes or days to come true; the one looks at what every session
+        // reported.
+        Loop::Definitions | Loop::History => 29,
         _ => 0,
     }
 }
@@ -309,6 +359,9 @@ fn count_recovered(one: &Recovered) {
         metrics::reason(one.reason.as_str()),
     ];
     metrics::counters().recovered.add(1, &labels);
+    let [outcome, reason] = labels;
+    let attempt = [metrics::job(&one.job), outcome, reason];
+    metrics::counters().attempts.add(1, &attempt);
     if one.reason == Reason::Timeout {
         let seen_by = [metrics::kind("sweep")];
         metrics::counters().execution_timeouts.add(1, &seen_by);

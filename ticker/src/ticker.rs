@@ -11,6 +11,7 @@ use crate::calls::{back_off, bounded, rest};
 use crate::clock::{BootClock, SystemBootClock};
 use crate::gauges::Meter;
 use crate::handle::{Handle, Shared};
+use crate::holds::Watch;
 use crate::leadership::{Leadership, check_partitions};
 use crate::loops::Loops;
 use crate::planner::Planner;
@@ -148,6 +149,8 @@ impl Ticker {
             store: Arc::clone(&store),
             shared: Arc::clone(&shared),
             differ: false,
+            holds: Watch::default(),
+            unread: false,
         };
         let stop = stop_work.clone();
         work.spawn(Loop::Gauges, async move {
@@ -176,6 +179,9 @@ impl Ticker {
         };
         if let Err(error) = &failed {
             tracing::error!(%error, "the ticker ends");
+            if let Some(name) = error.broken_loop() {
+                metrics::count_loop_failure(metrics::Role::Ticker, name);
+            }
         }
         // The term is given back only when nothing plans any more.
         let patience = shared.options.call_timeout + Duration::from_secs(1);

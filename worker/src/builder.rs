@@ -15,6 +15,7 @@ use crate::definitions;
 use crate::delivery::Jobs;
 use crate::env;
 use crate::error::Error;
+use crate::intake::Intake;
 use crate::job::Job;
 use crate::lease::Lease;
 use crate::persist::Persist;
@@ -69,7 +70,8 @@ pub struct Builder {
     prefetch: Option<usize>,
     drain: Duration,
     kill_after: Duration,
-    lease: Lease,
+    pub(crate) lease: Lease,
+    pub(crate) intake: Intake,
     cancel_grace: Duration,
     leaked_max: Option<usize>,
     persist: Persist,
@@ -95,6 +97,7 @@ impl Default for Builder {
             drain: Duration::from_secs(30),
             kill_after: Duration::from_mins(1),
             lease: Lease::default(),
+            intake: Intake::default(),
             cancel_grace: Duration::from_secs(30),
             leaked_max: None,
             persist: Persist::default(),
@@ -115,6 +118,8 @@ impl Builder {
     /// session's thread.
     pub fn database(mut self, options: store::Options) -> Self {
         self.database = Some(options);
+        // A schema that was said before was for the one before.
+        self.schema = None;
         self
     }
 
@@ -164,7 +169,7 @@ impl Builder {
 
     /// What the platform gives a process between SIGTERM and SIGKILL: Kubernetes'
     /// `terminationGracePeriodSeconds`, systemd's `TimeoutStopSec`. A worker whose stop may take
-    /// longer ([`StopBudget`]: the drain limit and 8 s) refuses to start, rather than be killed in
+    /// longer ([`StopBudget`]: the drain limit and 12 s) refuses to start, rather than be killed in
     /// the middle of one. Default 60 s, more than Kubernetes gives unasked.
     pub fn kill_after(mut self, limit: Duration) -> Self {
         self.kill_after = limit;
@@ -198,6 +203,13 @@ impl Builder {
         self
     }
 
+    /// How long what has not started is held, from the delivery of its message on. The defaults
+    /// need no tuning, unless the installation has another `nats_ack_wait`.
+    pub fn intake(mut self, intake: Intake) -> Self {
+        self.intake = intake;
+        self
+    }
+
     /// Time that a probe of an unknown execution may take; one without an answer by then makes it
     /// an operator's. 1 s to 1 h; default 30 s. A worker that dies with a probe costs that time
     /// and 7 s at most, until another asks.
@@ -216,12 +228,13 @@ impl Builder {
     }
 
     /// Takes what is set of `BELLWETHER_DATABASE_URL`, `BELLWETHER_DATABASE_SCHEMA`,
-    /// `BELLWETHER_NATS_URL`, `BELLWETHER_NAMESPACE`, `BELLWETHER_HEALTH_FILE` (written while
-    /// [`run`](Self::run) runs) and of `BELLWETHER_WORKER_NAME`, `_MAX_CONCURRENT`, `_PREFETCH`,
-    /// `_DRAIN`, `_KILL_AFTER`, `_CANCEL_GRACE` and `_LEASE`, which mean what they mean for
-    /// `bellwether worker`. An empty one is not set; what cannot be is refused by
-    /// [`build`](Self::build); one of another name that begins with `BELLWETHER_WORKER_` is warned
-    /// about. What is called after this wins.
+    /// `BELLWETHER_NATS_URL`, `BELLWETHER_NATS_ACK_WAIT`, `BELLWETHER_NAMESPACE`,
+    /// `BELLWETHER_HEALTH_FILE` (written while [`run`](Self::run) runs) and of
+    /// `BELLWETHER_WORKER_NAME`, `_MAX_CONCURRENT`, `_PREFETCH`, `_LEASE`, `_RUNTIME_MAX`, `_DRAIN`,
+    /// `_KILL_AFTER`, `_UNCLAIMED_MAX`, `_CANCEL_GRACE`, `_LEAKED_MAX` and `_PROBE_TIMEOUT`, which
+    /// mean what they mean for `bellwether worker`. An empty one is not set; what cannot be is
+    /// refused by [`build`](Self::build); one of another name that begins with `BELLWETHER_WORKER_`
+    /// is warned about. What is called after this wins.
     pub fn from_env(self) -> Self {
         let before = self.clone();
         let mut builder = match env::apply(self, &env::Process) {
@@ -268,7 +281,8 @@ impl Builder {
             names::check("queue", queue)?;
         }
         bounded("queues", "name at least one", !queues.is_empty())?;
-        let limits = limits(self.max_concurrent, self.prefetch)?;
+        self.intake.check()?;
+        let limits = limits(self.max_concurrent, self.prefetch, self.intake.ahead_max)?;
         let drain = Duration::from_secs(1)..=Duration::from_hours(24);
         bounded("drain", "use 1 s to 24 h", drain.contains(&self.drain))?;
         self.lease.check()?;
@@ -309,6 +323,7 @@ impl Builder {
             drain: self.drain,
             kill_after: self.kill_after,
             lease: self.lease,
+            intake: self.intake,
             cancel_grace: self.cancel_grace,
             leaked_max,
             persist: self.persist,
@@ -329,9 +344,13 @@ impl Builder {
     }
 }
 
-fn limits(max_concurrent: Option<usize>, prefetch: Option<usize>) -> Result<Limits, Error> {
+fn limits(
+    max_concurrent: Option<usize>,
+    prefetch: Option<usize>,
+    ahead: Duration,
+) -> Result<Limits, Error> {
     let cpus = std::thread::available_parallelism().map_or(1, usize::from);
-    limits_on(cpus, max_concurrent, prefetch)
+    limits_on(cpus, max_concurrent, prefetch, ahead)
 }
 
 /// The limits on a machine with so many CPUs.
@@ -339,6 +358,7 @@ fn limits_on(
     cpus: usize,
     max_concurrent: Option<usize>,
     prefetch: Option<usize>,
+    ahead: Duration,
 ) -> Result<Limits, Error> {
     let max_concurrent = max_concurrent.unwrap_or(cpus.max(2));
     bounded(
@@ -351,6 +371,7 @@ fn limits_on(
     Ok(Limits {
         max_concurrent,
         prefetch,
+        ahead,
     })
 }
 
@@ -387,14 +408,15 @@ mod tests {
     #[test]
     fn a_complete_builder_builds() {
         assert!(ready().build().is_ok());
-        assert_eq!(limits(Some(3), None).unwrap().prefetch, 3);
-        assert!(limits(None, None).unwrap().max_concurrent >= 2);
+        let ahead = Duration::from_secs(1);
+        assert_eq!(limits(Some(3), None, ahead).unwrap().prefetch, 3);
+        assert!(limits(None, None, ahead).unwrap().max_concurrent >= 2);
     }
 
     #[test]
     fn r35_the_limits_follow_the_cpus_and_the_settings_say_them() {
         for (cpus, concurrent) in [(1, 2), (2, 2), (64, 64), (4_096, 4_096)] {
-            let limits = limits_on(cpus, None, None).unwrap();
+            let limits = limits_on(cpus, None, None, Duration::from_secs(1)).unwrap();
             assert_eq!(limits.max_concurrent, concurrent, "{cpus} CPUs");
             assert_eq!(limits.prefetch, concurrent.min(1_024), "{cpus} CPUs");
         }
@@ -416,9 +438,9 @@ mod tests {
     #[test]
     fn r99_a_platform_that_kills_before_the_stop_is_over_is_refused_with_the_numbers() {
         let secs = Duration::from_secs;
-        assert!(ready().drain(secs(30)).kill_after(secs(38)).build().is_ok());
-        let said = refusal(ready().drain(secs(30)).kill_after(secs(37)));
-        for number in ["37s", "drain limit 30s", "= 38s"] {
+        assert!(ready().drain(secs(30)).kill_after(secs(42)).build().is_ok());
+        let said = refusal(ready().drain(secs(30)).kill_after(secs(41)));
+        for number in ["41s", "drain limit 30s", "= 42s"] {
             assert!(said.contains(number), "{said}");
         }
         assert!(refusal(ready().drain(Duration::from_hours(1))).contains("kill_after"));

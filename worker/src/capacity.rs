@@ -12,9 +12,6 @@ use tokio::sync::watch;
 
 use crate::clock;
 
-/// What waits must start within this time, by the handler times seen lately.
-const AHEAD: Duration = Duration::from_secs(1);
-
 /// The limits of one worker.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Limits {
@@ -22,6 +19,8 @@ pub(crate) struct Limits {
     pub(crate) max_concurrent: usize,
     /// Held beyond the free slots, if handlers are quick.
     pub(crate) prefetch: usize,
+    /// What waits must start within this time, by the handler times seen lately.
+    pub(crate) ahead: Duration,
 }
 
 /// What a worker holds now.
@@ -55,16 +54,16 @@ impl Pace {
         self.last = Some(now);
     }
 
-    /// How many beyond the free slots start within [`AHEAD`]; none unless a handler has
+    /// How many beyond the free slots start within [`Limits::ahead`]; none unless a handler has
     /// returned that recently.
     fn ahead(&self, limits: Limits, now: Duration) -> usize {
         if self
             .last
-            .is_none_or(|last| now.saturating_sub(last) > AHEAD)
+            .is_none_or(|last| now.saturating_sub(last) > limits.ahead)
         {
             return 0;
         }
-        let rounds = AHEAD.as_micros() / self.typical.as_micros().max(1);
+        let rounds = limits.ahead.as_micros() / self.typical.as_micros().max(1);
         let starts = usize::try_from(rounds)
             .unwrap_or(usize::MAX)
             .saturating_mul(limits.max_concurrent);
@@ -74,7 +73,7 @@ impl Pace {
 
 impl Load {
     /// How many more messages may be asked for: `asked + waiting` stays within the free
-    /// slots, plus what would start within a second.
+    /// slots, plus what would start within [`Limits::ahead`].
     pub(crate) fn room(&self, limits: Limits, now: Duration) -> usize {
         (self.free(limits) + self.pace.ahead(limits, now)).saturating_sub(self.asked + self.waiting)
     }
@@ -272,6 +271,7 @@ mod tests {
     const LIMITS: Limits = Limits {
         max_concurrent: 4,
         prefetch: 8,
+        ahead: Duration::from_secs(1),
     };
 
     #[test]

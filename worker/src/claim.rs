@@ -13,8 +13,10 @@ use bellwether_store::executions::{ClaimAnswer, ClaimAsk, Claimed, Deferral, Ref
 use bellwether_store::probes::{Probe, ProbeAnswer, ProbeAsk};
 use bellwether_store::{self as store, ErrorKind, Store};
 use bellwether_telemetry::Trouble;
+use futures_util::future::BoxFuture;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
+use uuid::Uuid;
 
 use crate::call::{CALL_MAX, bounded};
 use crate::delivery::{Ask, Wanted};
@@ -129,17 +131,16 @@ async fn ask(ledger: &dyn Store, batch: &Batch) -> store::Result<Vec<Answer>> {
             answers[at] = answer;
         }
     };
+    let session = batch.session.id;
     let (ats, asks): (Vec<_>, Vec<_>) = sorted.deferrals.into_iter().unzip();
     put(ats, defer(ledger, &asks).await?);
     let (ats, asks): (Vec<_>, Vec<_>) = sorted.work.into_iter().unzip();
-    put(ats, claim(ledger, batch, &asks).await?);
+    put(ats, claim(ledger, session, &asks).await?);
     let (ats, asks): (Vec<_>, Vec<_>) = sorted.submitted.into_iter().unzip();
-    put(ats, claim_submitted(ledger, batch, &asks).await?);
+    put(ats, claim(ledger, session, &asks).await?);
     let (ats, asks) = probes_due(batch, &answers);
-    for (at, answer) in ats
-        .into_iter()
-        .zip(claim_probes(ledger, batch, &asks).await?)
-    {
+    let probes = claim(ledger, session, &asks).await?;
+    for (at, answer) in ats.into_iter().zip(probes) {
         answers[at] = answer;
     }
     Ok(answers)
@@ -164,27 +165,6 @@ fn probes_due(batch: &Batch, answers: &[Answer]) -> (Vec<usize>, Vec<ProbeAsk>) 
         .unzip()
 }
 
-async fn claim_probes(
-    ledger: &dyn Store,
-    batch: &Batch,
-    asks: &[ProbeAsk],
-) -> store::Result<Vec<Answer>> {
-    let mut answers = Vec::with_capacity(asks.len());
-    // One by one: there are few, and one must not stop the others.
-    for ask in asks {
-        let one = ledger.claim_probes(batch.session.id, std::slice::from_ref(ask));
-        answers.push(match bounded(CALL_MAX, one).await {
-            Err(error) if error.is_transient() => return Err(error),
-            Err(error) => {
-                tracing::error!(execution_id = %ask.execution_id, %error, "failed to claim a probe");
-                Answer::Unanswerable
-            }
-            Ok(mut one) => one.pop().map_or(Answer::Busy, Answer::from),
-        });
-    }
-    Ok(answers)
-}
-
 #[derive(Default)]
 struct Sorted {
     work: Vec<(usize, ClaimAsk)>,
@@ -192,65 +172,106 @@ struct Sorted {
     deferrals: Vec<(usize, Deferral)>,
 }
 
-async fn claim(ledger: &dyn Store, batch: &Batch, asks: &[ClaimAsk]) -> store::Result<Vec<Answer>> {
-    if asks.is_empty() {
-        return Ok(Vec::new());
+/// What a worker claims by.
+trait Claims: Sized + Sync {
+    /// How the ledger answers one.
+    type Told: Into<Answer>;
+
+    /// Asks for all; the answers stand in their order.
+    fn send<'a>(
+        ledger: &'a dyn Store,
+        session: Uuid,
+        asks: &'a [Self],
+    ) -> BoxFuture<'a, store::Result<Vec<Self::Told>>>;
+
+    /// What becomes of the message of one that the ledger will always refuse; none = nothing can be
+    /// said, and the broker delivers it again.
+    fn buried(&self, error: &store::Error) -> Option<DeadLetter>;
+}
+
+impl Claims for ClaimAsk {
+    type Told = ClaimAnswer;
+
+    fn send<'a>(
+        ledger: &'a dyn Store,
+        session: Uuid,
+        asks: &'a [Self],
+    ) -> BoxFuture<'a, store::Result<Vec<ClaimAnswer>>> {
+        ledger.claim(session, asks)
     }
-    match bounded(CALL_MAX, ledger.claim(batch.session.id, asks)).await {
-        Ok(answers) => Ok(answers.into_iter().map(Answer::from).collect()),
-        Err(error) if error.is_transient() => Err(error),
-        Err(_) => {
-            // One ask must not stop the others.
-            let mut answers = Vec::with_capacity(asks.len());
-            for ask in asks {
-                let one = ledger.claim(batch.session.id, std::slice::from_ref(ask));
-                let one = bounded(CALL_MAX, one).await;
-                answers.push(match one {
-                    Err(error) if error.is_transient() => return Err(error),
-                    Err(error) => {
-                        tracing::error!(execution_id = %ask.execution_id, %error, "failed to claim");
-                        Answer::Unanswerable
-                    }
-                    Ok(mut one) => one.pop().map_or(Answer::Busy, Answer::from),
-                });
-            }
-            Ok(answers)
-        }
+
+    fn buried(&self, error: &store::Error) -> Option<DeadLetter> {
+        tracing::error!(execution_id = %self.execution_id, %error, "failed to claim");
+        None
     }
 }
 
-async fn claim_submitted(
+impl Claims for ProbeAsk {
+    type Told = ProbeAnswer;
+
+    fn send<'a>(
+        ledger: &'a dyn Store,
+        session: Uuid,
+        asks: &'a [Self],
+    ) -> BoxFuture<'a, store::Result<Vec<ProbeAnswer>>> {
+        ledger.claim_probes(session, asks)
+    }
+
+    fn buried(&self, error: &store::Error) -> Option<DeadLetter> {
+        tracing::error!(execution_id = %self.execution_id, %error, "failed to claim a probe");
+        None
+    }
+}
+
+impl Claims for SubmitAsk {
+    type Told = ClaimAnswer;
+
+    fn send<'a>(
+        ledger: &'a dyn Store,
+        session: Uuid,
+        asks: &'a [Self],
+    ) -> BoxFuture<'a, store::Result<Vec<ClaimAnswer>>> {
+        ledger.claim_submitted(session, asks)
+    }
+
+    fn buried(&self, error: &store::Error) -> Option<DeadLetter> {
+        if error.kind() == ErrorKind::Invalid {
+            // What the ledger refuses about a client's message it will always refuse.
+            return Some(refused_letter(self, error));
+        }
+        tracing::error!(job = self.job, key = self.key, %error, "failed to claim a submitted message");
+        None
+    }
+}
+
+/// Claims all in one call, or one by one where the ledger refuses that: one must not stop the
+/// others. An error is one that may pass.
+async fn claim<A: Claims>(
     ledger: &dyn Store,
-    batch: &Batch,
-    asks: &[SubmitAsk],
+    session: Uuid,
+    asks: &[A],
 ) -> store::Result<Vec<Answer>> {
     if asks.is_empty() {
         return Ok(Vec::new());
     }
-    match bounded(CALL_MAX, ledger.claim_submitted(batch.session.id, asks)).await {
-        Ok(answers) => Ok(answers.into_iter().map(Answer::from).collect()),
-        Err(error) if error.is_transient() => Err(error),
-        Err(_) => {
-            let mut answers = Vec::with_capacity(asks.len());
-            for ask in asks {
-                let one = ledger.claim_submitted(batch.session.id, std::slice::from_ref(ask));
-                let one = bounded(CALL_MAX, one).await;
-                answers.push(match one {
-                    Err(error) if error.is_transient() => return Err(error),
-                    // What the ledger refuses about a client's message it will always refuse.
-                    Err(error) if error.kind() == ErrorKind::Invalid => {
-                        bury(ledger, &refused_letter(ask, &error)).await?
-                    }
-                    Err(error) => {
-                        tracing::error!(job = ask.job, key = ask.key, %error, "failed to claim a submitted message");
-                        Answer::Unanswerable
-                    }
-                    Ok(mut one) => one.pop().map_or(Answer::Busy, Answer::from),
-                });
-            }
-            Ok(answers)
-        }
+    match bounded(CALL_MAX, A::send(ledger, session, asks)).await {
+        Ok(told) => return Ok(told.into_iter().map(Into::into).collect()),
+        Err(error) if error.is_transient() => return Err(error),
+        Err(_) => {}
     }
+    let mut answers = Vec::with_capacity(asks.len());
+    for ask in asks {
+        let one = A::send(ledger, session, std::slice::from_ref(ask));
+        answers.push(match bounded(CALL_MAX, one).await {
+            Ok(mut one) => one.pop().map_or(Answer::Busy, Into::into),
+            Err(error) if error.is_transient() => return Err(error),
+            Err(error) => match ask.buried(&error) {
+                Some(letter) => bury(ledger, &letter).await?,
+                None => Answer::Unanswerable,
+            },
+        });
+    }
+    Ok(answers)
 }
 
 fn refused_letter(ask: &SubmitAsk, error: &store::Error) -> DeadLetter {

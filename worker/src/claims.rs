@@ -12,7 +12,20 @@ use uuid::Uuid;
 use crate::clock;
 
 /// Boot time of the request to cancel, once one was heard of.
-pub(crate) type Requested = Arc<OnceLock<Duration>>;
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Requested(Arc<OnceLock<Duration>>);
+
+impl Requested {
+    /// The handler has stopped, before or after it was given up: how long after the request, if
+    /// there was one.
+    pub(crate) fn obeyed(&self, queue: &str) {
+        if let Some(requested) = self.0.get() {
+            let took = clock::boot().saturating_sub(*requested).as_secs_f64();
+            let of = [metrics::queue(queue)];
+            metrics::histograms().cancel_latency.record(took, &of);
+        }
+    }
+}
 
 /// The claims this process knows, each with the token that says that its cancel was requested.
 #[derive(Debug, Clone, Default)]
@@ -30,7 +43,7 @@ impl Claims {
     /// Makes a claim known until the guard is dropped.
     pub(crate) fn know(&self, claim_id: Uuid) -> Known {
         let (cancel_requested, requested) = (CancellationToken::new(), Requested::default());
-        let known = (cancel_requested.clone(), Arc::clone(&requested));
+        let known = (cancel_requested.clone(), requested.clone());
         self.with(|held| held.claims.insert(claim_id, known));
         Known {
             claims: self.clone(),
@@ -60,7 +73,9 @@ impl Claims {
         let known = self.with(|held| held.claims.get(&claim_id).cloned());
         // Outside the lock: it wakes tasks.
         if let Some((token, requested)) = known {
-            requested.get_or_init(|| clock::boot().saturating_sub(ago));
+            requested
+                .0
+                .get_or_init(|| clock::boot().saturating_sub(ago));
             token.cancel();
         }
     }
@@ -89,15 +104,6 @@ pub(crate) struct Known {
 }
 
 impl Known {
-    /// Its handler has returned: how long after a request to cancel, if one was heard of.
-    pub(crate) fn obeyed(&self, queue: &str) {
-        if let Some(requested) = self.requested.get() {
-            let took = clock::boot().saturating_sub(*requested).as_secs_f64();
-            let of = [metrics::queue(queue)];
-            metrics::histograms().cancel_latency.record(took, &of);
-        }
-    }
-
     /// Its result was given up: it stays known until the ledger has handed it on.
     pub(crate) fn give_up(self) {
         self.claims.with(|held| held.given_up.insert(self.claim_id));

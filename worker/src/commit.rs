@@ -208,6 +208,7 @@ mod tests {
             version: "0".into(),
             queues: vec!["default".into()],
             jobs: vec!["job".into()],
+            probes: Vec::new(),
             definitions: Vec::new(),
             capabilities: Vec::new(),
             max_concurrent: 1,

@@ -358,11 +358,11 @@ impl Context {
             outcome: Sent::Complete(output),
         };
         match bellwether_store::commit_in(transaction, &commit).await? {
-            Committed::Accepted(State::Succeeded) => Ok(()),
+            Committed::Accepted(State::Succeeded) | Committed::Late(State::Succeeded) => Ok(()),
             // Accepted, but another result of this claim: the attempt has been judged.
-            Committed::Accepted(state) | Committed::Fenced { state, .. } => {
-                Err(CommitInError::Fenced { state })
-            }
+            Committed::Accepted(state)
+            | Committed::Late(state)
+            | Committed::Fenced { state, .. } => Err(CommitInError::Fenced { state }),
             Committed::Gone => Err(CommitInError::Gone),
         }
     }

@@ -129,6 +129,7 @@ mod tests {
         let capacity = Capacity::new(crate::capacity::Limits {
             max_concurrent: 1,
             prefetch: 0,
+            ahead: Duration::ZERO,
         });
         let [handlers, leaving] = std::array::from_fn(|_| TaskTracker::new());
         for tracker in [&handlers, &leaving] {

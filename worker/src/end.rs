@@ -6,7 +6,6 @@
 //! ends a handler that blocks one.
 
 use std::process::exit;
-use std::time::Duration;
 
 use tokio::runtime::Runtime;
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -14,10 +13,9 @@ use tokio::sync::oneshot;
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 
+use crate::budget::StopBudget;
 use crate::error::Error;
 
-/// `main` has this long for its own end, if handlers still run.
-const LINGER: Duration = Duration::from_secs(2);
 /// Ended by handlers that held the stop up.
 const FAILED: i32 = 1;
 
@@ -35,8 +33,8 @@ pub(crate) struct End(oneshot::Sender<Over>);
 
 impl End {
     /// Starts the thread: from here on SIGTERM and SIGINT cancel `shutdown`, and the process ends
-    /// when `budget` has passed after the first of them.
-    pub(crate) fn begin(shutdown: CancellationToken, budget: Duration) -> Result<Self, Error> {
+    /// when the worker has not ended in its part of `budget` after the first of them.
+    pub(crate) fn begin(shutdown: CancellationToken, budget: StopBudget) -> Result<Self, Error> {
         let failed = |what| move |source| Error::System { what, source };
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
@@ -101,7 +99,7 @@ impl Signals {
 struct Watch {
     signals: Signals,
     shutdown: CancellationToken,
-    budget: Duration,
+    budget: StopBudget,
     over: oneshot::Receiver<Over>,
 }
 
@@ -121,13 +119,13 @@ impl Watch {
                     if latest.is_some() {
                         exit(128 + number);
                     }
-                    latest = Some(Instant::now() + self.budget);
+                    latest = Some(Instant::now() + self.budget.worker());
                     tracing::info!("stopping; a second signal ends at once");
                     self.shutdown.cancel();
                 }
                 () = too_late => {
                     tracing::error!(
-                        seconds = self.budget.as_secs(),
+                        seconds = self.budget.worker().as_secs(),
                         "stop not over in its time: handlers block the runtime; ending the process",
                     );
                     exit(FAILED);
@@ -138,8 +136,8 @@ impl Watch {
             // Nothing runs any more, or nobody waits for the worker.
             return;
         };
-        let linger = Instant::now() + LINGER;
-        let until = latest.map_or(linger, |latest| latest.min(linger));
+        // `main` has the time of its last export for its own end.
+        let until = Instant::now() + self.budget.export;
         tokio::select! {
             number = self.signals.next() => exit(128 + number),
             () = sleep_until(until) => {}

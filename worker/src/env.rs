@@ -12,7 +12,7 @@ use crate::lease::Lease;
 
 /// The beginning of every variable that is a worker's.
 const PREFIX: &str = "BELLWETHER_WORKER_";
-const KNOWN: [&str; 7] = [
+const KNOWN: [&str; 11] = [
     "NAME",
     "MAX_CONCURRENT",
     "PREFETCH",
@@ -20,6 +20,10 @@ const KNOWN: [&str; 7] = [
     "DRAIN",
     "KILL_AFTER",
     "CANCEL_GRACE",
+    "LEAKED_MAX",
+    "PROBE_TIMEOUT",
+    "UNCLAIMED_MAX",
+    "RUNTIME_MAX",
 ];
 
 /// The variable, and why it is refused.
@@ -90,9 +94,28 @@ pub(crate) fn apply(mut builder: Builder, variables: &impl Variables) -> Result<
     if let Some(executions) = count(variables, "BELLWETHER_WORKER_PREFETCH")? {
         builder = builder.prefetch(executions);
     }
+    if let Some(slots) = count(variables, "BELLWETHER_WORKER_LEAKED_MAX")? {
+        builder = builder.leaked_max(slots);
+    }
+    let builder = clocks_of_the_session(builder, variables)?;
+    clocks_of_attempts(builder, variables)
+}
+
+fn clocks_of_the_session(
+    mut builder: Builder,
+    variables: &impl Variables,
+) -> Result<Builder, Refused> {
     let (second, hour) = (Duration::from_secs(1), Duration::from_hours(1));
     if let Some(ttl) = time(variables, "BELLWETHER_WORKER_LEASE", second, hour)? {
-        builder = builder.lease(Lease::of(ttl));
+        let runtime_max = builder.lease.runtime_max;
+        builder = builder.lease(Lease {
+            runtime_max,
+            ..Lease::of(ttl)
+        });
+    }
+    let name = "BELLWETHER_WORKER_RUNTIME_MAX";
+    if let Some(limit) = time(variables, name, second * 2, hour * 24)? {
+        builder.lease.runtime_max = limit;
     }
     if let Some(limit) = time(variables, "BELLWETHER_WORKER_DRAIN", second, hour * 24)? {
         builder = builder.drain(limit);
@@ -100,14 +123,26 @@ pub(crate) fn apply(mut builder: Builder, variables: &impl Variables) -> Result<
     if let Some(limit) = time(variables, "BELLWETHER_WORKER_KILL_AFTER", second, hour * 48)? {
         builder = builder.kill_after(limit);
     }
-    let least = Duration::from_millis(100);
-    if let Some(limit) = time(
-        variables,
-        "BELLWETHER_WORKER_CANCEL_GRACE",
-        least,
-        hour * 24,
-    )? {
+    Ok(builder)
+}
+
+fn clocks_of_attempts(
+    mut builder: Builder,
+    variables: &impl Variables,
+) -> Result<Builder, Refused> {
+    let (least, second) = (Duration::from_millis(100), Duration::from_secs(1));
+    let (hour, day) = (Duration::from_hours(1), Duration::from_hours(24));
+    if let Some(wait) = time(variables, "BELLWETHER_NATS_ACK_WAIT", second * 9, hour)? {
+        builder.intake.ack_wait = wait;
+    }
+    if let Some(limit) = time(variables, "BELLWETHER_WORKER_UNCLAIMED_MAX", least, hour)? {
+        builder.intake.unclaimed_max = limit;
+    }
+    if let Some(limit) = time(variables, "BELLWETHER_WORKER_CANCEL_GRACE", least, day)? {
         builder = builder.cancel_grace(limit);
+    }
+    if let Some(limit) = time(variables, "BELLWETHER_WORKER_PROBE_TIMEOUT", second, hour)? {
+        builder = builder.probe_timeout(limit);
     }
     Ok(builder)
 }
@@ -180,6 +215,11 @@ mod tests {
             ("BELLWETHER_WORKER_KILL_AFTER", "2m"),
             ("BELLWETHER_WORKER_CANCEL_GRACE", "500ms"),
             ("BELLWETHER_WORKER_LEASE", "18s"),
+            ("BELLWETHER_WORKER_RUNTIME_MAX", "5m"),
+            ("BELLWETHER_WORKER_LEAKED_MAX", "1"),
+            ("BELLWETHER_WORKER_PROBE_TIMEOUT", "45s"),
+            ("BELLWETHER_WORKER_UNCLAIMED_MAX", "25s"),
+            ("BELLWETHER_NATS_ACK_WAIT", "30s"),
         ]);
         let settings = worker.unwrap().settings();
         assert_eq!(settings.name, "night");
@@ -187,7 +227,22 @@ mod tests {
         assert_eq!(settings.drain, Duration::from_secs(20));
         assert_eq!(settings.kill_after, Duration::from_mins(2));
         assert_eq!(settings.cancel_grace, Duration::from_millis(500));
-        assert_eq!(settings.lease, Lease::of(Duration::from_secs(18)));
+        let runtime_max = Duration::from_mins(5);
+        let lease = Lease::of(Duration::from_secs(18));
+        assert_eq!(
+            settings.lease,
+            Lease {
+                runtime_max,
+                ..lease
+            }
+        );
+        assert_eq!(settings.leaked_max, 1);
+        assert_eq!(settings.probe_timeout, Duration::from_secs(45));
+        let intake = settings.intake;
+        assert_eq!(
+            (intake.ack_wait.as_secs(), intake.unclaimed_max.as_secs()),
+            (30, 25)
+        );
         assert_eq!(Lease::of(Duration::from_secs(9)), Lease::default());
     }
 
@@ -197,10 +252,19 @@ mod tests {
             ("BELLWETHER_WORKER_DRAIN", "soon", "is no duration"),
             ("BELLWETHER_WORKER_LEASE", "2h", "use 1s to 1h"),
             ("BELLWETHER_WORKER_PREFETCH", "0", "from 1 on"),
+            ("BELLWETHER_NATS_ACK_WAIT", "8s", "use 9s to 1h"),
+            ("BELLWETHER_WORKER_RUNTIME_MAX", "1s", "use 2s to 1d"),
+            ("BELLWETHER_WORKER_LEAKED_MAX", "none", "from 1 on"),
         ] {
             let said = built(&[(name, value)]).map(drop).unwrap_err().to_string();
             assert!(said.contains(name) && said.contains(words), "{said}");
         }
+        let late = built(&[("BELLWETHER_WORKER_UNCLAIMED_MAX", "10s")]);
+        let said = late.map(drop).unwrap_err().to_string();
+        assert!(
+            said.contains("unclaimed_max") && said.contains("nats_ack_wait"),
+            "{said}"
+        );
         let set = BTreeMap::from([
             ("BELLWETHER_WORKER_DRIAN", "1s"),
             ("BELLWETHER_WORKER_DRAIN", "1s"),

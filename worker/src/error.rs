@@ -6,7 +6,7 @@ use bellwether_schemas::names::NameError;
 use uuid::Uuid;
 
 use crate::budget::StopBudget;
-use crate::job::JobError;
+use crate::declared::JobError;
 
 /// Why a worker cannot be built or cannot go on. What passes by itself (a ledger or broker
 /// that is away, a stream that is not declared yet) is waited for and is no error.

@@ -23,16 +23,13 @@ use crate::capacity::Capacity;
 use crate::claim::{Answer, BATCH_MAX, Batch, decide};
 use crate::clock;
 use crate::delivery::{Delivery, Reader, Wanted};
-use crate::probe::{self, Prober};
+use crate::intake::Intake;
+use crate::prober::{self, Prober};
 use crate::run::{Attempt, Tools, run};
 use crate::session::{Keeper, Session};
 use crate::stats::Counted;
 use crate::trace::Traced;
 
-/// An unclaimed message older than this is forgotten: the broker is about to deliver it again.
-const UNCLAIMED_MAX: Duration = Duration::from_secs(8);
-/// A claim that was not started by then is given back.
-const UNSTARTED_MAX: Duration = Duration::from_secs(2);
 /// Longest wait for room in the connection's buffer.
 const ACK_MAX: Duration = Duration::from_millis(100);
 /// While something is held, times are looked at so often.
@@ -50,6 +47,8 @@ pub(crate) struct Feeder {
     pub(crate) keeper: Arc<Keeper>,
     pub(crate) reader: Reader,
     pub(crate) capacity: Capacity,
+    /// How long what waits is held.
+    pub(crate) intake: Intake,
     pub(crate) counted: Counted,
     pub(crate) deliveries: mpsc::Receiver<Delivery>,
     /// Tells the puller whether messages are wanted.
@@ -70,7 +69,7 @@ pub(crate) struct Held {
     /// ledger may have been silent for long before it answered.
     ready: VecDeque<(Attempt, Duration)>,
     /// The same of probes.
-    probes: VecDeque<(probe::Claimed, Duration)>,
+    probes: VecDeque<(prober::Claimed, Duration)>,
     /// Whether results piled up at the last look.
     full: bool,
     foreign: Trouble,
@@ -210,20 +209,20 @@ impl Feeder {
 
     /// Without a word: the broker delivers again what is not acked.
     fn forget(&mut self, all: bool) {
-        let now = clock::boot();
+        let (now, unclaimed_max) = (clock::boot(), self.intake.unclaimed_max);
         let before = self.held.buffer.len();
         self.held
             .buffer
-            .retain(|wanted| !all && now.saturating_sub(wanted.received) < UNCLAIMED_MAX);
+            .retain(|wanted| !all && now.saturating_sub(wanted.received) < unclaimed_max);
         self.counted.forgotten(before - self.held.buffer.len());
     }
 
     async fn give_back_unstarted(&mut self) {
-        let now = clock::boot();
+        let (now, unstarted_max) = (clock::boot(), self.intake.unstarted_max);
         let keep = |(attempt, since): &(Attempt, Duration)| {
             !attempt.session.lost.is_cancelled()
                 && !attempt.is_cancel_requested()
-                && now.saturating_sub(*since) < UNSTARTED_MAX
+                && now.saturating_sub(*since) < unstarted_max
         };
         if self.held.ready.iter().all(keep) {
             return;
@@ -290,9 +289,9 @@ impl Feeder {
     }
 
     fn give_back_unstarted_probes(&mut self) {
-        let now = clock::boot();
-        let keep = |(claimed, since): &(probe::Claimed, Duration)| {
-            !claimed.session.lost.is_cancelled() && now.saturating_sub(*since) < UNSTARTED_MAX
+        let (now, unstarted_max) = (clock::boot(), self.intake.unstarted_max);
+        let keep = |(claimed, since): &(prober::Claimed, Duration)| {
+            !claimed.session.lost.is_cancelled() && now.saturating_sub(*since) < unstarted_max
         };
         if self.held.probes.iter().all(keep) {
             return;
@@ -306,7 +305,7 @@ impl Feeder {
 
     /// Beside everything else: a ledger that is silent must not stop the feeding. Its place is
     /// taken until then, so that there are never many.
-    fn give_back_probe(&self, claimed: probe::Claimed) {
+    fn give_back_probe(&self, claimed: prober::Claimed) {
         let prober = self.prober.clone();
         self.tools.tracker.spawn(async move {
             prober.give_back(&claimed.probe).await;
@@ -406,7 +405,7 @@ impl Feeder {
                         .await;
                 }
                 Answer::Probe(probe) => {
-                    let claimed = probe::Claimed {
+                    let claimed = prober::Claimed {
                         probe: *probe,
                         session: Arc::clone(&batch.session),
                         place: wanted.place,

@@ -42,7 +42,7 @@
 //! 4. `run`: calls the handler with a [`Context`]; deadline, cancellation, panics.
 //! 5. `commit`, `teller`: sends the results, fenced by the claim.
 //!
-//! A message of an `unknown` execution asks for a probe instead: `probe` calls the job's.
+//! A message of an `unknown` execution asks for a probe instead: `prober` calls the job's.
 //!
 //! Beside that, `session` keeps the worker's lease from a thread of its own, and `reconcile`
 //! gives back what the ledger holds for this worker and it does not know; `cancel` passes
@@ -66,6 +66,7 @@ mod clock;
 mod commit;
 mod committer;
 mod context;
+mod declared;
 mod definitions;
 mod delivery;
 mod drain;
@@ -74,6 +75,7 @@ mod env;
 mod error;
 mod feed;
 mod handler;
+mod intake;
 mod job;
 mod lane;
 mod leaks;
@@ -81,9 +83,11 @@ mod lease;
 mod measure;
 mod outcome;
 mod panic;
+mod parts;
 mod persist;
 mod pin;
 mod probe;
+mod prober;
 mod pull;
 mod reconcile;
 mod retry;
@@ -112,9 +116,11 @@ pub use budget::StopBudget;
 pub use builder::{Builder, Nats};
 pub use checkpoint::CheckpointError;
 pub use context::Context;
+pub use declared::JobError;
 pub use error::Error;
 pub use handler::{Argument, Handler, HandlerFuture};
-pub use job::{Job, JobError};
+pub use intake::Intake;
+pub use job::Job;
 pub use lease::Lease;
 pub use measure::NotReady;
 pub use outcome::{BoxError, Completion, Failure, HandlerResult, Outcome, OutputError, SNOOZE_MIN};

@@ -1,44 +1,25 @@
 //! Probes: what became of an attempt that was lost, and whose effect must not be repeated blindly.
 //!
-//! A probe comes as a message like any other and takes a slot like a handler. It is claimed under
-//! an id of its own and costs no attempt. A worker that dies with one loses nothing: the ledger
-//! takes it back with the session, or at its deadline, and asks another worker. So the look at
-//! orphans (`reconcile`) knows nothing of probes, and a request to cancel needs not reach one: it
-//! ends the execution at once, and the verdict finds it ended.
+//! Here is what users write; `prober` runs it.
 
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bellwether_schemas::ids;
-use bellwether_schemas::limits::ERROR_TEXT_MAX;
-use bellwether_schemas::state::{Reason, Trigger, Verdict};
-use bellwether_schemas::text;
+use bellwether_schemas::state::{Reason, Trigger};
 use bellwether_schemas::trace::TraceContext;
-use bellwether_store::probes::{Decided, Probe, ProbeResult};
-use bellwether_store::{Payload, Store};
-use bellwether_telemetry::Trouble;
+use bellwether_store::Payload;
+use bellwether_store::probes::Probe;
 use chrono::{DateTime, Utc};
 use futures_util::future::BoxFuture;
 use serde::de::DeserializeOwned;
-use tokio::task::{JoinError, JoinHandle};
 use tokio_util::sync::CancellationToken;
-use tracing::Instrument as _;
 use uuid::Uuid;
 
-use crate::call::{CALL_MAX, bounded};
-use crate::capacity::Place;
 use crate::clock;
 use crate::handler::decode;
-use crate::leaks::Leaks;
 use crate::outcome::{BoxError, Failure, chain};
-use crate::panic::{Panicked, caught, told};
-use crate::retry::asking_again;
-use crate::session::Session;
-use crate::stats::Counted;
-
-/// Longest wait before a verdict that is not decided is sent again.
-const AGAIN_CAP: Duration = Duration::from_secs(5);
 
 /// What a probe found out about the effect of a lost attempt.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -97,7 +78,7 @@ pub struct ProbeContext {
 }
 
 impl ProbeContext {
-    fn new(probe: Arc<Probe>, cancel: CancellationToken, timeout: Duration) -> Self {
+    pub(crate) fn new(probe: Arc<Probe>, cancel: CancellationToken, timeout: Duration) -> Self {
         Self {
             probe,
             cancel,
@@ -256,303 +237,9 @@ where
     })
 }
 
-/// A claimed probe with everything that goes with it.
-#[derive(Debug)]
-pub(crate) struct Claimed {
-    pub(crate) probe: Probe,
-    pub(crate) session: Arc<Session>,
-    pub(crate) place: Place,
-}
-
-/// How the probes of a worker run. Cheap to clone.
-#[derive(Clone)]
-pub(crate) struct Prober {
-    pub(crate) ledger: Arc<dyn Store>,
-    pub(crate) counted: Counted,
-    /// Time a probe may take from its start.
-    pub(crate) timeout: Duration,
-    /// A `NotDone` of a probe that was claimed sooner after the loss does not count. One lease of
-    /// this worker, which asks, and not of the one that was lost: the workers of one job should
-    /// have the same.
-    pub(crate) settled_after: Duration,
-    /// After it nothing is asked any more.
-    pub(crate) give_up: CancellationToken,
-    pub(crate) leaks: Leaks,
-    /// How long a probe that was aborted may take to end before its slot counts as leaked.
-    pub(crate) cancel_grace: Duration,
-}
-
-/// What a probe came to.
-#[derive(Debug, PartialEq, Eq)]
-enum Said {
-    Verdict(Verdict, String),
-    /// Nothing: another worker asks.
-    Nothing,
-}
-
-/// What a probe's task yields.
-type Answer = Result<Result<Probed, String>, Panicked>;
-
-impl Prober {
-    /// Runs the probe, whose place has been started, and tells the ledger what it says.
-    pub(crate) async fn run(self, claimed: Claimed, ask: Option<Ask>) {
-        let Claimed {
-            probe,
-            session,
-            place,
-        } = claimed;
-        let probe = Arc::new(probe);
-        let (said, left) = match ask {
-            None => (cannot_tell("the job has no probe"), None),
-            Some(ask) => self.asked(&probe, &session, &ask).await,
-        };
-        let place = left.is_some().then_some(place);
-        match said {
-            Said::Verdict(verdict, note) => self.tell(&probe, verdict, note).await,
-            // The ledger takes back what a lost session held.
-            Said::Nothing if session.lost.is_cancelled() => {}
-            Said::Nothing => self.give_back(&probe).await,
-        }
-        if let Some(task) = left {
-            self.leave(task).await;
-        }
-        drop(place);
-    }
-
-    /// Waits for an aborted probe. It ends at its next await, and has its slot until then; one that
-    /// blocks its thread for longer than a handler may take to obey is leaked as a handler is.
-    async fn leave(&self, mut task: JoinHandle<Answer>) {
-        if tokio::time::timeout(self.cancel_grace, &mut task)
-            .await
-            .is_ok()
-        {
-            return;
-        }
-        let _leaked = self.leaks.one_more();
-        tracing::error!(
-            leaked = self.leaks.count(),
-            "a probe blocks its thread and does not stop: its slot is leaked",
-        );
-        let _ended = task.await;
-    }
-
-    /// What it says, and its task if that has not ended.
-    async fn asked(
-        &self,
-        probe: &Arc<Probe>,
-        session: &Session,
-        ask: &Ask,
-    ) -> (Said, Option<JoinHandle<Answer>>) {
-        let cancel = session.handlers.child_token();
-        let context = ProbeContext::new(Arc::clone(probe), cancel.clone(), self.timeout);
-        let span = tracing::info_span!(
-            "probe",
-            job = probe.job,
-            execution_id = %probe.execution_id,
-            operation_id = %probe.operation_id,
-            generation = probe.generation,
-            probe_no = probe.probe_no,
-        );
-        let asking = caught(ask(context)).instrument(span);
-        // Spawned, so that a probe that blocks its thread leaves this task alone.
-        let mut task = tokio::spawn(asking);
-        let said = tokio::select! {
-            ended = &mut task => return (understood(ended), None),
-            () = tokio::time::sleep(self.timeout) => {
-                cannot_tell(&format!("the probe gave no answer within {:?}", self.timeout))
-            }
-            () = cancel.cancelled() => Said::Nothing,
-        };
-        cancel.cancel();
-        task.abort();
-        (said, Some(task))
-    }
-
-    /// Gives a probe back that did not run, or was stopped; until the worker gives up. A loss costs
-    /// the rest of its time.
-    pub(crate) async fn give_back(&self, probe: &Probe) {
-        tracing::debug!(execution_id = %probe.execution_id, "probe given back");
-        let released = self
-            .ledger
-            .release_probe(probe.execution_id, probe.probe_id);
-        let released = tokio::select! {
-            () = self.give_up.cancelled() => {
-                tracing::warn!(
-                    execution_id = %probe.execution_id,
-                    "a probe was not given back in time: it is taken back with the session",
-                );
-                return;
-            }
-            released = bounded(CALL_MAX, released) => released,
-        };
-        if let Err(error) = released {
-            tracing::warn!(
-                execution_id = %probe.execution_id,
-                %error,
-                "failed to give a probe back: it is taken back at its deadline",
-            );
-        }
-    }
-
-    /// Until the ledger has decided: the fence is the probe's id, whatever the session does.
-    async fn tell(&self, probe: &Probe, verdict: Verdict, note: String) {
-        let result = ProbeResult {
-            execution_id: probe.execution_id,
-            probe_id: probe.probe_id,
-            verdict,
-            note,
-            settled_after: self.settled_after,
-        };
-        let mut trouble = Trouble::with("tell what a probe says");
-        for delay in asking_again(AGAIN_CAP) {
-            let told = tokio::select! {
-                () = self.give_up.cancelled() => break,
-                told = bounded(CALL_MAX, self.ledger.commit_probe(&result)) => told,
-            };
-            match told {
-                Ok(decided) => {
-                    trouble.over();
-                    self.note(probe, &result, decided);
-                    return;
-                }
-                Err(error) if error.is_transient() => trouble.note(&error),
-                Err(error) => {
-                    tracing::error!(
-                        execution_id = %probe.execution_id,
-                        job = probe.job,
-                        %error,
-                        "failed to tell what a probe says: it is asked again after its deadline",
-                    );
-                    return;
-                }
-            }
-            tokio::select! {
-                () = self.give_up.cancelled() => break,
-                () = tokio::time::sleep(delay) => {}
-            }
-        }
-        tracing::warn!(
-            execution_id = %probe.execution_id,
-            %verdict,
-            "giving up what a probe says: it is asked again",
-        );
-    }
-
-    fn note(&self, probe: &Probe, result: &ProbeResult, decided: Decided) {
-        match decided {
-            Decided::Accepted(state) => {
-                self.counted.probed(probe, result.verdict, state);
-                tracing::info!(
-                    execution_id = %probe.execution_id,
-                    job = probe.job,
-                    probe_no = probe.probe_no,
-                    verdict = %result.verdict,
-                    note = result.note,
-                    %state,
-                    "probe of an unknown execution",
-                );
-                if result.verdict == Verdict::CannotTell {
-                    tracing::error!(
-                        execution_id = %probe.execution_id,
-                        job = probe.job,
-                        note = result.note,
-                        "an execution is unknown and no probe can tell: an operator decides: see \
-                         `bellwether executions show`",
-                    );
-                }
-            }
-            Decided::Fenced(state) => {
-                self.counted.fenced(Some(state));
-                tracing::warn!(
-                    execution_id = %probe.execution_id,
-                    job = probe.job,
-                    verdict = %result.verdict,
-                    %state,
-                    "what a probe says came late: the execution is decided, or another's to probe",
-                );
-            }
-            Decided::Gone => {
-                self.counted.fenced(None);
-                tracing::warn!(
-                    execution_id = %probe.execution_id,
-                    job = probe.job,
-                    "what a probe says came late: the ledger has no such execution",
-                );
-            }
-        }
-    }
-}
-
-fn cannot_tell(why: &str) -> Said {
-    Said::Verdict(
-        Verdict::CannotTell,
-        text::clean(why, ERROR_TEXT_MAX).into_owned(),
-    )
-}
-
-fn understood(ended: Result<Answer, JoinError>) -> Said {
-    match ended {
-        Ok(Ok(Ok(Probed::Done))) => Said::Verdict(Verdict::Done, String::new()),
-        Ok(Ok(Ok(Probed::NotDone))) => Said::Verdict(Verdict::NotDone, String::new()),
-        Ok(Ok(Ok(Probed::InProgress))) => Said::Verdict(Verdict::InProgress, String::new()),
-        Ok(Ok(Ok(Probed::CannotTell(why)))) => cannot_tell(&why),
-        Ok(Ok(Err(error))) => {
-            let note = format!("the probe failed: {error}");
-            let note = text::clean(&note, ERROR_TEXT_MAX).into_owned();
-            Said::Verdict(Verdict::InProgress, note)
-        }
-        Ok(Err(Panicked(said))) => cannot_tell(&format!("the probe panicked: {said}")),
-        Err(failed) if failed.is_panic() => {
-            let said = told(failed.into_panic(), None);
-            cannot_tell(&format!("the probe panicked: {said}"))
-        }
-        // The runtime is being torn down under it.
-        Err(_) => Said::Nothing,
-    }
-}
-
 #[cfg(test)]
-#[expect(clippy::panic, reason = "tests")]
 mod tests {
     use super::*;
-
-    async fn ended<F, Fut>(probe: F) -> (Verdict, String)
-    where
-        F: Fn(ProbeContext) -> Fut + Clone + Send + Sync + 'static,
-        Fut: Future<Output: ProbeOutcome> + Send + 'static,
-    {
-        let asked = boxed(probe)(ProbeContext::for_test(Uuid::nil()));
-        match understood(tokio::spawn(caught(asked)).await) {
-            Said::Verdict(verdict, note) => (verdict, note),
-            Said::Nothing => panic!("nothing was said"),
-        }
-    }
-
-    #[tokio::test]
-    async fn what_a_probe_does_is_understood() {
-        let done = ended(async |_| Probed::Done).await;
-        assert_eq!(done, (Verdict::Done, String::new()));
-        let not_done = ended(async |_| Ok::<_, String>(Probed::NotDone)).await;
-        assert_eq!(not_done.0, Verdict::NotDone);
-        let failed = ended(async |_| Err::<Probed, _>("no route to the bank")).await;
-        assert_eq!(
-            failed,
-            (
-                Verdict::InProgress,
-                "the probe failed: no route to the bank".into()
-            ),
-            "asked again"
-        );
-        let (verdict, note) = ended(|_| {
-            assert!(std::thread::panicking(), "no such table");
-            std::future::ready(Probed::Done)
-        })
-        .await;
-        assert_eq!(verdict, Verdict::CannotTell);
-        assert!(note.contains("no such table"), "{note}");
-        let (_, note) = ended(async |_| Probed::cannot_tell("x".repeat(5_000))).await;
-        assert_eq!(note.chars().count(), ERROR_TEXT_MAX);
-    }
 
     #[tokio::test]
     async fn a_probe_reads_the_payload_that_the_handler_got() {

@@ -3,6 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use bellwether_schemas::state::Reason;
+use bellwether_store::executions::Committed;
 use bellwether_store::{self as store, Store};
 use tokio::time::sleep;
 use uuid::Uuid;
@@ -10,22 +12,21 @@ use uuid::Uuid;
 use crate::call::{CALL_MAX, bounded};
 use crate::claims::Claims;
 use crate::clock;
+use crate::lease::Lease;
 use crate::retry::between;
 use crate::session::{Keeper, Session};
+use crate::stats::Settled;
 use crate::teller::release;
 
-/// Time between two looks, give or take a fifth.
-const EVERY: Duration = Duration::from_secs(10);
 /// A claim younger than this may be on its way to us.
 const SETTLED: Duration = Duration::from_secs(5);
-/// When looking has failed for so long while the session lives, another session begins.
-const FAILING_MAX: Duration = Duration::from_secs(30);
 
 /// Looks for ever; to be dropped.
-pub(crate) async fn run(ledger: Arc<dyn Store>, keeper: Arc<Keeper>, claims: Claims) {
+pub(crate) async fn run(ledger: Arc<dyn Store>, keeper: Arc<Keeper>, claims: Claims, lease: Lease) {
+    let every = lease.compare_every;
     let mut failing_since: Option<(Uuid, Duration)> = None;
     loop {
-        sleep(between(EVERY * 4 / 5, EVERY * 6 / 5)).await;
+        sleep(between(every * 4 / 5, every * 6 / 5)).await;
         let Some(session) = keeper.current.borrow().clone() else {
             continue;
         };
@@ -47,7 +48,7 @@ pub(crate) async fn run(ledger: Arc<dyn Store>, keeper: Arc<Keeper>, claims: Cla
                 };
                 failing_since = Some((session.id, since));
                 tracing::debug!(%error, "failed to compare running executions with the ledger");
-                if now.saturating_sub(since) >= FAILING_MAX {
+                if now.saturating_sub(since) >= lease.compare_failing_max {
                     failing_since = None;
                     let current = keeper.current.borrow().as_ref().map(|now| now.id);
                     // Another may have begun meanwhile, and has done nothing wrong.
@@ -69,10 +70,25 @@ async fn reconcile(ledger: &dyn Store, session: &Session, claims: &Claims) -> st
         .into_iter()
         .filter(|row| row.claimed_ago >= SETTLED)
         .filter(|row| !before.contains(&row.claim_id) && !claims.contains(row.claim_id))
+        .collect();
+    if orphans.is_empty() {
+        return Ok(0);
+    }
+    let released: Vec<_> = orphans
+        .iter()
         .map(|row| release(row.execution_id, row.claim_id, row.generation))
         .collect();
-    if !orphans.is_empty() {
-        bounded(CALL_MAX, ledger.commit(&orphans)).await?;
+    let answers = bounded(CALL_MAX, ledger.commit(&released)).await?;
+    for (row, answer) in orphans.iter().zip(answers) {
+        if let Some(state) = answer.held() {
+            let settled = Settled {
+                job: &row.job,
+                why: Reason::Release.as_str(),
+                state,
+                late: matches!(answer, Committed::Late(_)),
+            };
+            settled.count();
+        }
     }
     Ok(orphans.len())
 }

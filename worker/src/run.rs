@@ -18,7 +18,7 @@ use tokio_util::task::TaskTracker;
 
 use crate::capacity::Place;
 use crate::checkpoint::Checkpoints;
-use crate::claims::Known;
+use crate::claims::{Known, Requested};
 use crate::commit::Commits;
 use crate::context::Context;
 use crate::handler::Call;
@@ -134,6 +134,9 @@ async fn handle(attempt: Attempt, handler: Arc<dyn Call>, tools: Tools) {
         traced,
     } = attempt;
     let claimed = Arc::new(claimed);
+    let requested = known
+        .as_ref()
+        .map_or_else(Requested::default, |known| known.requested.clone());
     let cancel = session.handlers.child_token();
     let span = traced.handler(&claimed);
     let context = Context::new(
@@ -160,9 +163,7 @@ async fn handle(attempt: Attempt, handler: Arc<dyn Call>, tools: Tools) {
         Watched::GivenUp(over) => over,
         Watched::Returned { end, timed_out } => {
             drop(place);
-            if let Some(known) = &known {
-                known.obeyed(&claimed.queue);
-            }
+            requested.obeyed(&claimed.queue);
             let verdict = Verdict {
                 claimed: &claimed,
                 timed_out,
@@ -184,6 +185,7 @@ async fn handle(attempt: Attempt, handler: Arc<dyn Call>, tools: Tools) {
         started,
         over,
         own_commit,
+        requested,
         decided: CancellationToken::new(),
         tools: tools.clone(),
     };

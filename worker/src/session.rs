@@ -2,8 +2,8 @@
 //!
 //! The thread has its own runtime and its own connection, so that neither a handler that
 //! blocks every thread of the user's runtime nor a busy pool can stop the renewal. It stops
-//! by itself when the user's runtime has answered no probe for two minutes: a process that
-//! is stuck for good must not hold its work for ever.
+//! by itself when the user's runtime has given no pulse for long (two minutes, unless
+//! [`Lease::runtime_max`] says otherwise): a process that is stuck for good must not hold its work for ever.
 //!
 //! A session goes one way, from live to lost to closed; after a loss the thread opens another.
 //! What this process may do follows from its own boot clock, counted from *before* the last
@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use bellwether_schemas::ids;
+use bellwether_schemas::{duration, ids};
 use bellwether_store::sessions::{NewSession, SessionClosed, SessionRenewed, SessionReport};
 use bellwether_store::{self as store, Store};
 use bellwether_telemetry::Trouble;
@@ -40,8 +40,6 @@ const STATEMENT: Duration = Duration::from_secs(2);
 const AGAIN: Duration = Duration::from_secs(1);
 /// Longest wait between tries to open a session.
 const OPEN_CAP: Duration = Duration::from_secs(5);
-/// The user's runtime has this long to answer a probe.
-const PROBE: Duration = Duration::from_mins(2);
 
 /// A session as the rest of the worker sees it.
 #[derive(Debug)]
@@ -144,8 +142,8 @@ struct Wishes {
     replace: Notify,
     /// Close it and end.
     stop: CancellationToken,
-    /// When the user's runtime last answered, in milliseconds of boot time.
-    answered: AtomicU64,
+    /// When the user's runtime last gave a pulse, in milliseconds of boot time.
+    pulse_at: AtomicU64,
 }
 
 impl Keeper {
@@ -182,7 +180,7 @@ impl Keeper {
         };
         thread
             .wishes
-            .answered
+            .pulse_at
             .store(millis(clock::boot()), Ordering::Relaxed);
         // The runtime is made here, where its failure can be told, and dropped there: it must
         // not be dropped inside the user's runtime.
@@ -209,10 +207,10 @@ impl Keeper {
         })
     }
 
-    /// Answers the thread's probe; to be called from the user's runtime every second.
-    pub(crate) fn answer_probe(&self) {
+    /// The user's runtime is alive; to be called from it every second.
+    pub(crate) fn pulse(&self) {
         self.wishes
-            .answered
+            .pulse_at
             .store(millis(clock::boot()), Ordering::Relaxed);
     }
 
@@ -348,8 +346,9 @@ impl Thread {
             }
             let retry_soon = between(AGAIN / 2, AGAIN).min(self.lease.renew_every);
             pause = retry_soon;
-            if !self.runtime_answers() {
-                stuck.note(&"no probe was answered for two minutes");
+            if !self.runtime_has_pulse() {
+                let limit = duration::show(self.lease.runtime_max);
+                stuck.note(&format!("no pulse for {limit}"));
                 self.cancel_if_silent(&session);
                 continue;
             }
@@ -396,9 +395,9 @@ impl Thread {
         }
     }
 
-    fn runtime_answers(&self) -> bool {
-        let answered = Duration::from_millis(self.wishes.answered.load(Ordering::Relaxed));
-        clock::boot().saturating_sub(answered) < PROBE
+    fn runtime_has_pulse(&self) -> bool {
+        let pulse_at = Duration::from_millis(self.wishes.pulse_at.load(Ordering::Relaxed));
+        clock::boot().saturating_sub(pulse_at) < self.lease.runtime_max
     }
 }
 

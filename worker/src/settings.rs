@@ -7,6 +7,7 @@ use bellwether_schemas::duration;
 use serde::{Serialize, Serializer};
 
 use crate::budget::StopBudget;
+use crate::intake::Intake;
 use crate::lease::Lease;
 use crate::persist::Persist;
 
@@ -27,6 +28,8 @@ pub struct Settings {
     pub prefetch: usize,
     /// How its session lives.
     pub lease: Lease,
+    /// How long what has not started is held.
+    pub intake: Intake,
     /// The time a stop is given.
     pub drain: Duration,
     /// What the platform gives between SIGTERM and SIGKILL.
@@ -84,6 +87,7 @@ impl Serialize for Setting {
                 ("drain", duration::show(stop.drain)),
                 ("flush", duration::show(stop.flush)),
                 ("close", duration::show(stop.close)),
+                ("export", duration::show(stop.export)),
                 ("total", duration::show(stop.total())),
             ]),
         }
@@ -104,6 +108,16 @@ impl Settings {
             ("renew_every", Setting::Time(self.lease.renew_every)),
             ("fence_after", Setting::Time(self.lease.fence_after)),
             ("cancel_after", Setting::Time(self.lease.cancel_after)),
+            ("runtime_max", Setting::Time(self.lease.runtime_max)),
+            ("compare_every", Setting::Time(self.lease.compare_every)),
+            (
+                "compare_failing_max",
+                Setting::Time(self.lease.compare_failing_max),
+            ),
+            ("ack_wait", Setting::Time(self.intake.ack_wait)),
+            ("unclaimed_max", Setting::Time(self.intake.unclaimed_max)),
+            ("unstarted_max", Setting::Time(self.intake.unstarted_max)),
+            ("ahead_max", Setting::Time(self.intake.ahead_max)),
             ("drain", Setting::Time(self.drain)),
             ("kill_after", Setting::Time(self.kill_after)),
             ("stop_needs", Setting::Stop(self.stop)),
@@ -133,6 +147,13 @@ impl Settings {
             renew_every = time(self.lease.renew_every),
             fence_after = time(self.lease.fence_after),
             cancel_after = time(self.lease.cancel_after),
+            runtime_max = time(self.lease.runtime_max),
+            compare_every = time(self.lease.compare_every),
+            compare_failing_max = time(self.lease.compare_failing_max),
+            ack_wait = time(self.intake.ack_wait),
+            unclaimed_max = time(self.intake.unclaimed_max),
+            unstarted_max = time(self.intake.unstarted_max),
+            ahead_max = time(self.intake.ahead_max),
             drain = time(self.drain),
             kill_after = time(self.kill_after),
             stop_needs = %self.stop,

@@ -35,6 +35,8 @@ pub struct Stats {
     /// What probes said of unknown executions and the ledger took (`done`, `not_done`,
     /// `in_progress`, `cannot_tell`).
     pub probed: BTreeMap<&'static str, u64>,
+    /// Probes left to another worker, for this build's job has none and that one's has.
+    pub probes_passed_on: u64,
     /// Messages that the broker had delivered before: its `AckWait` passed without an ack.
     pub redelivered: u64,
     /// Results and verdicts refused because the claim was another's by then.
@@ -48,7 +50,7 @@ pub struct Stats {
     /// Sessions lost or given up.
     pub sessions_lost: u64,
     /// Executions claimed ahead and given back, without a charge, because no slot came free
-    /// within 2 s.
+    /// in time ([`Intake::unstarted_max`](crate::Intake::unstarted_max)).
     pub overloaded: u64,
     /// Results handed over to be committed. Each is decided, untold, rejected, or still
     /// [`uncommitted`](Self::uncommitted).
@@ -76,6 +78,42 @@ pub struct Stats {
     pub uncommitted: usize,
     /// Handlers that run on now although their time is over.
     pub leaked: usize,
+}
+
+/// What a result that the ledger holds has made of its row.
+#[derive(Debug)]
+pub(crate) struct Settled<'a> {
+    pub(crate) job: &'a str,
+    /// Why it ended; `none` = with a success.
+    pub(crate) why: &'static str,
+    /// Where the row stands now.
+    pub(crate) state: State,
+    /// Its attempt had ended before, and whoever saw that has counted it: the row was `unknown`.
+    pub(crate) late: bool,
+}
+
+impl Settled<'_> {
+    /// An attempt counts when it leaves `running`, an execution when it ends; so each counts once,
+    /// however many words were sent about it.
+    pub(crate) fn count(&self) {
+        let state = outcome(self.state.as_str());
+        if self.late {
+            if self.state != State::Unknown {
+                let labels = [kind("late"), state.clone()];
+                counters().unknown_resolved.add(1, &labels);
+            }
+        } else {
+            let labels = [job(self.job), state.clone(), reason(self.why)];
+            counters().attempts.add(1, &labels);
+            if self.why == Reason::Timeout.as_str() {
+                counters().execution_timeouts.add(1, &[kind("worker")]);
+            }
+        }
+        if self.state.is_terminal() {
+            let labels = [job(self.job), state, reason(self.why)];
+            counters().executions.add(1, &labels);
+        }
+    }
 }
 
 /// The words of [`Stats::refused`].
@@ -151,6 +189,7 @@ struct Counts {
     forgotten: Count,
     committed: [Count; OUTCOMES.len()],
     probed: [Count; VERDICTS.len()],
+    probes_passed_on: Count,
     redelivered: Count,
     turns: Count,
     fenced: Count,
@@ -202,6 +241,10 @@ impl Counted {
         }
     }
 
+    pub(crate) fn probe_passed_on(&self) {
+        self.0.probes_passed_on.add(1);
+    }
+
     pub(crate) fn refused(&self, refusal: Refusal) {
         let at = refusal_at(refusal);
         self.0.refused[at].add(1);
@@ -232,26 +275,12 @@ impl Counted {
         self.0.forgotten.add(many);
     }
 
-    /// The ledger accepted `sent`, which ended the attempt for `why` (`none`: with a success);
-    /// the row is in `state` now.
-    pub(crate) fn committed(
-        &self,
-        name: &str,
-        sent: &'static str,
-        why: &'static str,
-        state: State,
-    ) {
+    /// The ledger holds `sent`.
+    pub(crate) fn committed(&self, sent: &'static str, settled: &Settled<'_>) {
         if let Some(at) = OUTCOMES.iter().position(|word| *word == sent) {
             self.0.committed[at].add(1);
         }
-        let labels = [job(name), outcome(state.as_str()), reason(why)];
-        counters().attempts.add(1, &labels);
-        if state.is_terminal() {
-            counters().executions.add(1, &labels);
-        }
-        if why == Reason::Timeout.as_str() {
-            counters().execution_timeouts.add(1, &[kind("worker")]);
-        }
+        settled.count();
     }
 
     /// The broker has delivered it before, for its `AckWait` passed without an ack.
@@ -364,6 +393,7 @@ impl Counted {
             forgotten: counts.forgotten.get(),
             committed: named(&OUTCOMES, &counts.committed),
             probed: named(&VERDICTS, &counts.probed),
+            probes_passed_on: counts.probes_passed_on.get(),
             redelivered: counts.redelivered.get(),
             fenced: counts.fenced.get(),
             unstorable: counts.unstorable.get(),

@@ -19,7 +19,7 @@ use crate::call::{CALL_MAX, bounded};
 use crate::claims::Known;
 use crate::clock;
 use crate::measure::reason_of;
-use crate::stats::Counted;
+use crate::stats::{Counted, Settled};
 use crate::trace::Traced;
 
 /// Results of handlers' own transactions sent at once: a transaction that is left open holds its
@@ -69,8 +69,9 @@ pub(crate) enum Settling {
 enum Step {
     /// It is told.
     Tell,
-    /// The row has the result of the handler's own transaction.
-    Own(State),
+    /// The row has the result of the handler's own transaction; `late` = it was `unknown` when
+    /// that was committed.
+    Own { state: State, late: bool },
     /// The row is another's.
     Refused(State),
     /// There is no row.
@@ -93,13 +94,15 @@ impl Settling {
             (_, ClaimState::Running | ClaimState::Fenced(State::Unknown))
             | (Self::Late | Self::Stopped, ClaimState::Ended(State::Unknown))
             | (Self::Late, ClaimState::Fenced(_)) => Step::Tell,
-            (Self::OwnCommit, ClaimState::Ended(state)) => Step::Own(state),
+            (Self::OwnCommit, ClaimState::Ended(state)) => Step::Own { state, late: false },
+            (Self::OwnCommit, ClaimState::EndedLate(state)) => Step::Own { state, late: true },
             (Self::OwnCommit, ClaimState::Fenced(state)) => Step::Refused(state),
             (Self::OwnCommit, ClaimState::Gone) => Step::Gone,
-            (Self::Late, ClaimState::Ended(_) | ClaimState::Gone)
-            | (Self::Stopped, ClaimState::Ended(_) | ClaimState::Fenced(_) | ClaimState::Gone) => {
-                Step::Untold
-            }
+            (Self::Stopped, ClaimState::Fenced(_))
+            | (
+                Self::Late | Self::Stopped,
+                ClaimState::Ended(_) | ClaimState::EndedLate(_) | ClaimState::Gone,
+            ) => Step::Untold,
         }
     }
 }
@@ -344,7 +347,7 @@ impl Teller {
                 };
                 self.send_one(finished, &finished.commit()).await?;
             }
-            Step::Own(state) => self.note_own(finished, state),
+            Step::Own { state, late } => self.note_own(finished, state, late),
             Step::Refused(state) => self.note_refused(finished, state),
             Step::Gone => self.note(finished, &finished.outcome, Committed::Gone),
             Step::Untold => {
@@ -377,18 +380,22 @@ impl Teller {
     }
 
     /// The row has a result of this claim.
-    fn note_own(&self, finished: &Finished, state: State) {
+    fn note_own(&self, finished: &Finished, state: State, late: bool) {
         if state != State::Succeeded {
             // Ours of a moment ago, whose reply was lost.
-            self.note(finished, &finished.outcome, Committed::Accepted(state));
-            return;
+            return self.note_held(finished, &finished.outcome, state, late);
         }
         // The handler's own transaction was committed, whatever the handler has said since.
         if let Some(traced) = &finished.traced {
             traced.decided_by_itself(state);
         }
-        self.counted
-            .committed(&finished.job, "complete", "none", state);
+        let settled = Settled {
+            job: &finished.job,
+            why: "none",
+            state,
+            late,
+        };
+        self.counted.committed("complete", &settled);
         let said = match &finished.outcome {
             Outcome::Retry {
                 reason: Reason::TxNotCommitted,
@@ -408,20 +415,28 @@ impl Teller {
         );
     }
 
-    fn note(&self, finished: &Finished, outcome: &Outcome, answer: Committed) {
-        if answer == Committed::Accepted(State::Succeeded)
-            && !matches!(outcome, Outcome::Complete(_))
-        {
+    /// The ledger holds the result.
+    fn note_held(&self, finished: &Finished, outcome: &Outcome, state: State, late: bool) {
+        if state == State::Succeeded && !matches!(outcome, Outcome::Complete(_)) {
             // The handler's own transaction was committed while this was under way.
-            return self.note_own(finished, State::Succeeded);
+            return self.note_own(finished, state, late);
         }
-        finished.decided(outcome, answer);
+        finished.decided(outcome, Committed::Accepted(state));
+        let settled = Settled {
+            job: &finished.job,
+            why: reason_of(outcome),
+            state,
+            late,
+        };
+        self.counted.committed(outcome.as_str(), &settled);
+    }
+
+    fn note(&self, finished: &Finished, outcome: &Outcome, answer: Committed) {
         match answer {
-            Committed::Accepted(state) => {
-                self.counted
-                    .committed(&finished.job, outcome.as_str(), reason_of(outcome), state);
-            }
+            Committed::Accepted(state) => self.note_held(finished, outcome, state, false),
+            Committed::Late(state) => self.note_held(finished, outcome, state, true),
             Committed::Fenced { state, generation } => {
+                finished.decided(outcome, answer);
                 self.counted.fenced(Some(state));
                 tracing::warn!(
                     execution_id = %finished.execution_id,
@@ -434,6 +449,7 @@ impl Teller {
                 );
             }
             Committed::Gone => {
+                finished.decided(outcome, answer);
                 self.counted.fenced(None);
                 tracing::warn!(
                     execution_id = %finished.execution_id,

@@ -115,12 +115,14 @@ impl Traced {
         let word = outcome.as_str();
         let failed = failure(outcome).map(|(kind, _)| kind);
         match answer {
-            Committed::Accepted(state) => self.times.decided(Some(state), failed),
+            Committed::Accepted(state) | Committed::Late(state) => {
+                self.times.decided(Some(state), failed);
+            }
             Committed::Fenced { .. } => self.times.decided(None, Some("fenced")),
             Committed::Gone => self.times.decided(None, Some("gone")),
         }
         match answer {
-            Committed::Accepted(state) => {
+            Committed::Accepted(state) | Committed::Late(state) => {
                 let accepted = spans::Committed::Accepted(state.as_str());
                 self.process.committed(self.ready, word, accepted);
                 if let Some((kind, text)) = failure(outcome) {

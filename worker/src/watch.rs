@@ -17,6 +17,7 @@ use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
 use crate::capacity::Place;
+use crate::claims::Requested;
 use crate::run::{Handled, Returned, Tools, Verdict};
 use crate::teller::Finished;
 
@@ -104,6 +105,7 @@ pub(crate) struct Leak {
     pub(crate) started: Duration,
     pub(crate) over: Over,
     pub(crate) own_commit: bool,
+    pub(crate) requested: Requested,
     /// What was said of it when it was given up is decided, or given up.
     pub(crate) decided: CancellationToken,
     pub(crate) tools: Tools,
@@ -125,6 +127,7 @@ impl Leak {
         metrics::gauges().worker_leaked.add(1, &of);
         let handled: Handled = task.await;
         metrics::gauges().worker_leaked.add(-1, &of);
+        self.requested.obeyed(&claimed.queue);
         drop(leaked);
         let verdict = Verdict {
             claimed,

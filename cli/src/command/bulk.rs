@@ -28,20 +28,21 @@ pub(crate) struct Bulk<T> {
 }
 
 impl<T: Serialize> Bulk<T> {
-    /// Does `each` for one after the other, until the ledger does not answer: what was done
-    /// before that must be told.
+    /// Does `act` for one batch after the other, until the ledger does not answer: what was done
+    /// before that must be told. Answers stand in the order of the batch.
     pub(crate) async fn run(
         ids: &[Uuid],
-        mut each: impl AsyncFnMut(Uuid) -> Result<Done<T>>,
+        batch: usize,
+        mut act: impl AsyncFnMut(&[Uuid]) -> Result<Vec<Done<T>>>,
     ) -> Self {
         let mut bulk = Self {
             named: ids.len(),
             done: Vec::with_capacity(ids.len()),
             stopped: None,
         };
-        for id in ids {
-            match each(*id).await {
-                Ok(done) => bulk.done.push(done),
+        for batch in ids.chunks(batch) {
+            match act(batch).await {
+                Ok(done) => bulk.done.extend(done),
                 Err(failure) => {
                     bulk.stopped = Some(failure);
                     break;
@@ -51,10 +52,19 @@ impl<T: Serialize> Bulk<T> {
         bulk
     }
 
-    /// Notes that so many more were named and not tried, and why.
-    pub(crate) fn stop(&mut self, untried: usize, failure: Failure) {
-        self.named += untried;
-        self.stopped.get_or_insert(failure);
+    /// [`Self::run`] for one after the other.
+    pub(crate) async fn run_each(
+        ids: &[Uuid],
+        mut act: impl AsyncFnMut(Uuid) -> Result<Done<T>>,
+    ) -> Self {
+        let one = async |batch: &[Uuid]| {
+            let mut done = Vec::with_capacity(1);
+            for id in batch {
+                done.push(act(*id).await?);
+            }
+            Ok(done)
+        };
+        Self::run(ids, 1, one).await
     }
 
     /// What was done, to be amended.

@@ -112,7 +112,9 @@ fn sample() -> String {
             (Otherwise::Value(value), _) => format!("{value:?}"),
             (_, Kind::Count | Kind::Choice(_)) => "1".to_owned(),
             (_, Kind::Url) => "\"sqlite:.bellwether/ledger.db\"".to_owned(),
-            (_, Kind::Text | Kind::Duration(_) | Kind::Size) => "\"\"".to_owned(),
+            (_, Kind::Text | Kind::Duration(_) | Kind::DurationOrOff(_) | Kind::Size) => {
+                "\"\"".to_owned()
+            }
         };
         let default = match key.default_in_words() {
             "" => String::new(),

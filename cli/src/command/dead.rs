@@ -68,6 +68,12 @@ pub(crate) enum Command {
     },
 }
 
+impl Command {
+    pub(crate) const fn changes_something(&self) -> bool {
+        matches!(self, Self::Replay { .. } | Self::Discard { .. })
+    }
+}
+
 /// How a body is encoded.
 #[derive(Debug, Clone, Copy, ValueEnum)]
 pub(crate) enum ContentType {
@@ -344,7 +350,7 @@ async fn replay(
 ) -> Result<()> {
     let store = config.store("bellwether dead").await?;
     let replay = async |id| replay_one(store.as_ref(), id, content_type).await;
-    let bulk = Bulk::run(&bulk::each_once(ids), replay).await;
+    let bulk = Bulk::run_each(&bulk::each_once(ids), replay).await;
     store.close().await;
     bulk.finish("replayed", format)
 }
@@ -416,7 +422,7 @@ async fn discard(config: &Config, ids: &[Uuid], yes: bool, format: Format) -> Re
         bulk::confirm(&what, false)?;
     }
     let store = config.store("bellwether dead").await?;
-    let bulk = Bulk::run(ids, async |id| discard_one(store.as_ref(), id).await).await;
+    let bulk = Bulk::run_each(ids, async |id| discard_one(store.as_ref(), id).await).await;
     store.close().await;
     bulk.finish("discarded", format)
 }

@@ -11,6 +11,7 @@ mod parse;
 pub(crate) mod partitions;
 pub(crate) mod queues;
 pub(crate) mod schedules;
+mod serving;
 pub(crate) mod submit;
 pub(crate) mod version;
 pub(crate) mod workers;

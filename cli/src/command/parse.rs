@@ -36,22 +36,12 @@ fn name(kind: &'static str, text: &str) -> Result<String, String> {
 
 /// A state; a wrong word is answered with the nearest right one.
 pub(crate) fn state() -> impl TypedValueParser<Value = State> {
-    words(State::ALL.iter().map(|state| state.as_str()))
+    one_of(State::ALL)
 }
 
-/// A state that an operator may retry from.
-pub(crate) fn unsuccessful() -> impl TypedValueParser<Value = State> {
-    words([State::Failed, State::Cancelled, State::Expired].map(State::as_str))
-}
-
-/// A state that an operator may cancel from.
-pub(crate) fn unended() -> impl TypedValueParser<Value = State> {
-    words(
-        State::ALL
-            .iter()
-            .filter(|state| !state.is_terminal())
-            .map(|state| state.as_str()),
-    )
+/// One of these states.
+pub(crate) fn one_of(states: &'static [State]) -> impl TypedValueParser<Value = State> {
+    words(states.iter().map(|state| state.as_str()))
 }
 
 /// Why a letter is dead.

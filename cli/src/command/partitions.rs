@@ -19,6 +19,7 @@ const SEEN_WITHIN: Duration = Duration::from_secs(9);
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     /// Shows who leads each partition, and the ticker processes seen lately
+    #[command(visible_alias = "list")]
     Show,
     /// Raises the number of partitions while everything runs; fewer is refused
     Grow {
@@ -26,6 +27,12 @@ pub(crate) enum Command {
         #[arg(value_name = "N", value_parser = clap::value_parser!(u32).range(1..=i64::from(PARTITIONS_MAX)))]
         count: u32,
     },
+}
+
+impl Command {
+    pub(crate) const fn changes_something(&self) -> bool {
+        matches!(self, Self::Grow { .. })
+    }
 }
 
 /// The answer of `show`.

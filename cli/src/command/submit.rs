@@ -8,16 +8,16 @@ use std::time::Duration;
 use bellwether_client::{Client, Payload, Submission, Submitted, Waited};
 use bellwether_schemas::limits::PAYLOAD_MAX;
 use bellwether_schemas::refusals::Refusals;
-use bellwether_schemas::state::{Reason, SessionState, State};
+use bellwether_schemas::state::{Reason, State};
 use bellwether_store::Store;
 use chrono::{DateTime, Utc};
 use clap::Args;
 use serde::Serialize;
 use uuid::Uuid;
 
-use super::body;
 use super::parse::{self, At};
-use crate::config::Config;
+use super::{body, serving};
+use crate::config::{Config, key};
 use crate::exit::{Failure, JOB_FAILED, Result};
 use crate::output::{self, Format, instant, or_dash};
 
@@ -120,7 +120,7 @@ pub(crate) async fn run(
         output::line(&line(&shown))?;
     }
     if let Some(store) = &store {
-        warn_if_unserved(store.as_ref(), &command.queue, &command.job).await;
+        warn_if_unserved(store.as_ref(), config, &command.queue, &command.job).await;
     }
     let ended = match command.wait {
         Some(wait) => end(&client, &submitted, wait, &mut shown).await,
@@ -204,8 +204,9 @@ async fn ledger(config: &Config, command: &Command) -> Result<Option<Arc<dyn Sto
     Ok(store.ok().and_then(Result::ok))
 }
 
-/// A submission that nobody serves is accepted by the broker all the same: say so.
-async fn warn_if_unserved(store: &dyn Store, queue: &str, job: &str) {
+/// A submission that nobody serves is accepted by the broker all the same: say so. A worker that is
+/// just starting has no session yet: what is said is true of now, and no prophecy.
+async fn warn_if_unserved(store: &dyn Store, config: &Config, queue: &str, job: &str) {
     let look = async {
         let known = store.queue_views().await?.iter().any(|q| q.name == queue);
         let sessions = store.sessions(0).await?;
@@ -215,23 +216,21 @@ async fn warn_if_unserved(store: &dyn Store, queue: &str, job: &str) {
     let Ok(Ok((known, sessions))) = tokio::time::timeout(LOOK_MAX, look).await else {
         return;
     };
-    let has = |names: &[String], name: &str| names.iter().any(|one| one == name);
-    let mut serving = sessions
-        .iter()
-        .filter(|s| s.state == SessionState::Live && has(&s.queues, queue))
-        .peekable();
     let next = "start one, or see `bellwether workers list`";
     let warning = if !known {
+        let after = config.text(key::RELAY_STRAYS_AFTER).unwrap_or_default();
         format!(
-            "no worker has ever served the queue {queue}; in ten minutes this becomes a dead \
-             letter: {next}"
+            "no worker has served the queue {queue} yet; unless one does, this becomes a dead \
+             letter after {after}: {next}"
         )
-    } else if serving.peek().is_none() {
-        format!("no live worker serves the queue {queue}, so this waits: {next}")
-    } else if serving.any(|s| has(&s.jobs, job)) {
+    } else if serving::of_queue(&sessions, queue).next().is_none() {
+        format!("no live worker serves the queue {queue} now; this waits for one: {next}")
+    } else if serving::with_job(&sessions, queue, job).next().is_some() {
         return;
     } else {
-        format!("no live worker of the queue {queue} has the job {job}, so this waits: {next}")
+        format!(
+            "no live worker of the queue {queue} has the job {job} now; this waits for one: {next}"
+        )
     };
     output::note(&format!("warning: {warning}"));
 }

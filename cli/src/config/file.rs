@@ -88,18 +88,21 @@ fn one(
         return Err((word.span(), said(word.get_ref(), "key", &words)));
     };
     let text = match (key.kind, value.get_ref()) {
-        (Kind::Count | Kind::Choice(_) | Kind::Duration(_), DeValue::Integer(number))
-            if number.radix() != 10 =>
-        {
+        (
+            Kind::Count | Kind::Choice(_) | Kind::Duration(_) | Kind::DurationOrOff(_),
+            DeValue::Integer(number),
+        ) if number.radix() != 10 => {
             let why = format!("{} is refused: write it with decimal digits", key.path());
             return Err((value.span(), why));
         }
-        (Kind::Count | Kind::Choice(_) | Kind::Duration(_), DeValue::Integer(number)) => {
-            number.as_str().to_owned()
-        }
-        (Kind::Text | Kind::Url | Kind::Duration(_) | Kind::Size, DeValue::String(text)) => {
-            text.to_string()
-        }
+        (
+            Kind::Count | Kind::Choice(_) | Kind::Duration(_) | Kind::DurationOrOff(_),
+            DeValue::Integer(number),
+        ) => number.as_str().to_owned(),
+        (
+            Kind::Text | Kind::Url | Kind::Duration(_) | Kind::DurationOrOff(_) | Kind::Size,
+            DeValue::String(text),
+        ) => text.to_string(),
         (kind, other) => return Err((value.span(), mistyped(key, kind, other.type_str()))),
     };
     match key.kind.check(&text) {

@@ -6,8 +6,11 @@
 //! | `database_url` | `--database-url` | `BELLWETHER_DATABASE_URL` | `database_url = …` |
 //! | `ticker.lease` | `--lease` of `bellwether ticker` | `BELLWETHER_TICKER_LEASE` | `lease = …` under `[ticker]` |
 
-use super::kind::{GRACE, LEASE, LIMIT, PERIOD, RETENTION, ROLLOUT, STOP};
-pub(crate) use super::kind::{Kind, count, size};
+use super::kind::{
+    ACK_WAIT, GRACE, HELD, HISTORY, LEASE, LIMIT, PERIOD, RETENTION, ROLLOUT, SILENCE, STOP,
+    UNKNOWN,
+};
+pub(crate) use super::kind::{Kind, OFF, count, size};
 
 /// What holds where nothing is said.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -147,6 +150,15 @@ keys! {
         otherwise: Otherwise::Value("1000000"),
         help: "Most messages of one subject of both; likewise",
     };
+    NATS_ACK_WAIT = Key {
+        section: "",
+        word: "nats_ack_wait",
+        value_name: "DURATION",
+        kind: Kind::Duration(ACK_WAIT),
+        otherwise: Otherwise::Value("10s"),
+        help: "Time from the delivery of a message to its next one, if no worker has claimed it; for \
+               migrate, relay and workers alike",
+    };
     NAMESPACE = Key {
         section: "",
         word: "namespace",
@@ -192,7 +204,7 @@ keys! {
         section: "ticker",
         word: "unknown_after",
         value_name: "DURATION",
-        kind: Kind::Duration(PERIOD),
+        kind: Kind::Duration(UNKNOWN),
         otherwise: Otherwise::Value("15m"),
         help: "Age from which an unknown execution is an operator's",
     };
@@ -219,7 +231,26 @@ keys! {
         value_name: "DURATION",
         kind: Kind::Duration(RETENTION),
         otherwise: Otherwise::Value("7d"),
-        help: "How long an idempotency key outlives its execution's end",
+        help: "How long an idempotency key outlives its execution's end; a submitted message less than a \
+               day younger is stale",
+    };
+    TICKER_HISTORY_RETENTION = Key {
+        section: "ticker",
+        word: "history_retention",
+        value_name: "DURATION",
+        kind: Kind::DurationOrOff(HISTORY),
+        otherwise: Otherwise::Value("40d"),
+        help: "How long after its end an execution is deleted with its fire and all that belongs to \
+               them; more than key_retention; off = history is kept for ever",
+    };
+    TICKER_TRANSACTION_AGE_MAX = Key {
+        section: "ticker",
+        word: "transaction_age_max",
+        value_name: "DURATION",
+        kind: Kind::Duration(PERIOD),
+        otherwise: Otherwise::Value("5m"),
+        help: "Age from which the log names a transaction that keeps dead rows of the ledger from \
+               being removed",
     };
     TICKER_PARTITION_COUNT = Key {
         section: "ticker",
@@ -288,6 +319,22 @@ keys! {
         otherwise: Otherwise::Value("500"),
         help: "Executions dispatched again per second after the broker has lost them",
     };
+    RELAY_BACKOFF_MAX = Key {
+        section: "relay",
+        word: "backoff_max",
+        value_name: "DURATION",
+        kind: Kind::Duration(PERIOD),
+        otherwise: Otherwise::Value("30s"),
+        help: "Longest wait of a lane after publish errors",
+    };
+    RELAY_STRAYS_EVERY = Key {
+        section: "relay",
+        word: "strays_every",
+        value_name: "DURATION",
+        kind: Kind::Duration(PERIOD),
+        otherwise: Otherwise::Value("10s"),
+        help: "Time between two looks for messages of queues that nobody has named",
+    };
     RELAY_STRAYS_AFTER = Key {
         section: "relay",
         word: "strays_after",
@@ -335,7 +382,7 @@ keys! {
         kind: Kind::Duration(STOP),
         otherwise: Otherwise::Value("60s"),
         help: "What the platform gives between SIGTERM and SIGKILL; refuses to start when a stop \
-               may take longer: the drain limit and 8s",
+               may take longer: the drain limit and 12s",
     };
     WORKER_PREFETCH = Key {
         section: "worker",
@@ -352,6 +399,40 @@ keys! {
         kind: Kind::Duration(GRACE),
         otherwise: Otherwise::Value("30s"),
         help: "A handler that was told to stop is given up after this time",
+    };
+    WORKER_LEAKED_MAX = Key {
+        section: "worker",
+        word: "leaked_max",
+        value_name: "N",
+        kind: Kind::Count,
+        otherwise: Otherwise::Found("half of max_concurrent, rounded up"),
+        help: "With so many slots held by handlers that were given up the worker stops, exit code 1",
+    };
+    WORKER_PROBE_TIMEOUT = Key {
+        section: "worker",
+        word: "probe_timeout",
+        value_name: "DURATION",
+        kind: Kind::Duration(LEASE),
+        otherwise: Otherwise::Value("30s"),
+        help: "Time that a probe of an unknown execution may take",
+    };
+    WORKER_UNCLAIMED_MAX = Key {
+        section: "worker",
+        word: "unclaimed_max",
+        value_name: "DURATION",
+        kind: Kind::Duration(HELD),
+        otherwise: Otherwise::Value("8s"),
+        help: "A message that was not claimed for this long is forgotten; less than nats_ack_wait, at \
+               which it is delivered again",
+    };
+    WORKER_RUNTIME_MAX = Key {
+        section: "worker",
+        word: "runtime_max",
+        value_name: "DURATION",
+        kind: Kind::Duration(SILENCE),
+        otherwise: Otherwise::Value("2m"),
+        help: "The session is not renewed any more when the runtime of the handlers has answered \
+               nothing for this long",
     };
 }
 
@@ -433,7 +514,22 @@ mod tests {
             (RELAY_CHECK_EVERY, "0", "use 1s to 30d", "1s"),
             (RELAY_LOST_EVERY, "1ms", "use 1s to 30d", "60"),
             (TICKER_LEASE, "2h", "use 1s to 1h", "1h"),
-            (TICKER_KEY_RETENTION, "6d", "use 7d to 3650d", "30d"),
+            (TICKER_KEY_RETENTION, "1d", "use 2d to 3650d", "30d"),
+            (
+                TICKER_HISTORY_RETENTION,
+                "2d",
+                "use 3d to 3650d, or off",
+                "off",
+            ),
+            (TICKER_HISTORY_RETENTION, "never", ", or off", "8d"),
+            (TICKER_UNKNOWN_AFTER, "16m", "use 1s to 15m", "15m"),
+            (NATS_ACK_WAIT, "8s", "use 9s to 1h", "1h"),
+            (RELAY_BACKOFF_MAX, "999ms", "use 1s to 30d", "1s"),
+            (RELAY_STRAYS_EVERY, "0", "use 1s to 30d", "1s"),
+            (WORKER_UNCLAIMED_MAX, "99ms", "use 100ms to 1h", "9s"),
+            (WORKER_RUNTIME_MAX, "1s", "use 2s to 1d", "2s"),
+            (WORKER_PROBE_TIMEOUT, "2h", "use 1s to 1h", "1h"),
+            (WORKER_LEAKED_MAX, "0", "from 1 on", "1"),
             (WORKER_CANCEL_GRACE, "99ms", "use 100ms to 1d", "100ms"),
             (NATS_REPLICAS, "2", "use 1, 3, 5", "5"),
             (NATS_WORK_SIZE, "1GB", "such as 4GiB", "512MiB"),

@@ -13,6 +13,8 @@ pub(crate) enum Kind {
     Url,
     /// A number with its unit, within these bounds.
     Duration(Span),
+    /// The same, or the word `off`.
+    DurationOrOff(Span),
     /// A whole number from 1 on.
     Count,
     /// One of these whole numbers.
@@ -20,6 +22,9 @@ pub(crate) enum Kind {
     /// A number of bytes with its unit.
     Size,
 }
+
+/// Where a time is meant to have no end.
+pub(crate) const OFF: &str = "off";
 
 /// The shortest and the longest duration that is taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -32,6 +37,14 @@ pub(crate) struct Span {
 pub(super) const LEASE: Span = Span::new(Duration::from_secs(1), Duration::from_hours(1));
 /// A period, or an age at which something follows. Nothing looks more often than once a second.
 pub(super) const PERIOD: Span = Span::new(Duration::from_secs(1), Duration::from_hours(30 * 24));
+/// Age of an unknown execution: the audit judges by its upper bound.
+pub(super) const UNKNOWN: Span = Span::new(Duration::from_secs(1), Duration::from_mins(15));
+/// `AckWait`: above the 8 s for which a worker holds a message unless it was told otherwise.
+pub(super) const ACK_WAIT: Span = Span::new(Duration::from_secs(9), Duration::from_hours(1));
+/// Something that is held in a worker.
+pub(super) const HELD: Span = Span::new(Duration::from_millis(100), Duration::from_hours(1));
+/// The runtime of a worker answers once a second.
+pub(super) const SILENCE: Span = Span::new(Duration::from_secs(2), Duration::from_hours(24));
 /// Time for something that ends.
 pub(super) const LIMIT: Span = Span::new(Duration::from_secs(1), Duration::from_hours(24));
 /// A drain limit and what a stop takes beside it.
@@ -39,9 +52,15 @@ pub(super) const STOP: Span = Span::new(Duration::from_secs(1), Duration::from_h
 pub(super) const GRACE: Span = Span::new(Duration::from_millis(100), Duration::from_hours(24));
 /// A deploy of the whole fleet fits into it.
 pub(super) const ROLLOUT: Span = Span::new(Duration::from_mins(1), Duration::from_hours(30 * 24));
-/// Above the age at which a message is too old for the keys (6 days).
+/// A message is stale a day before its key may be forgotten; it has another one to be claimed in.
 pub(super) const RETENTION: Span = Span::new(
-    Duration::from_hours(7 * 24),
+    Duration::from_hours(2 * 24),
+    Duration::from_hours(3_650 * 24),
+);
+
+/// Above the shortest retention of keys.
+pub(super) const HISTORY: Span = Span::new(
+    Duration::from_hours(3 * 24),
     Duration::from_hours(3_650 * 24),
 );
 
@@ -62,6 +81,7 @@ impl Kind {
             Self::Text => "a text in quotes",
             Self::Url => "an address in quotes",
             Self::Duration(_) => "a duration in quotes, such as \"9s\", or whole seconds",
+            Self::DurationOrOff(_) => "a duration in quotes, such as \"40d\", or \"off\"",
             Self::Count => "a whole number from 1 on",
             Self::Choice(_) => "one of a few whole numbers",
             Self::Size => "a size in quotes, such as \"1GiB\"",
@@ -74,6 +94,11 @@ impl Kind {
             Self::Text | Self::Url if text.is_empty() => Err("it is empty".to_owned()),
             Self::Text | Self::Url => Ok(()),
             Self::Duration(span) => span.check(text),
+            Self::DurationOrOff(_) if text == OFF => Ok(()),
+            Self::DurationOrOff(span) => {
+                let checked = span.check(text);
+                checked.map_err(|why| format!("{why}, or {OFF}"))
+            }
             Self::Count => count(text).map(drop),
             Self::Choice(known) => match text.parse() {
                 Ok(number) if known.contains(&number) => Ok(()),
@@ -127,7 +152,10 @@ mod tests {
 
     #[test]
     fn every_span_has_a_lower_bound_that_costs_nothing() {
-        for span in [LEASE, PERIOD, LIMIT, STOP, GRACE, ROLLOUT, RETENTION] {
+        for span in [
+            LEASE, PERIOD, UNKNOWN, ACK_WAIT, HELD, SILENCE, LIMIT, STOP, GRACE, ROLLOUT,
+            RETENTION, HISTORY,
+        ] {
             assert!(span.min >= Duration::from_millis(100), "{span:?}");
             assert!(span.min < span.max, "{span:?}");
         }

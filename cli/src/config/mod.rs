@@ -340,6 +340,14 @@ impl Config {
         duration::parse(text).map_err(|why| Failure::usage(format!("{}: {why}", key.path())))
     }
 
+    /// A duration that has a default and may be `off`: none.
+    pub(crate) fn duration_or_off(&self, key: &Key) -> Result<Option<Duration>> {
+        if self.text(key) == Some(key::OFF) {
+            return Ok(None);
+        }
+        self.duration(key).map(Some)
+    }
+
     /// What this installation chose for its streams.
     pub(crate) fn streams(&self) -> Result<StreamLimits> {
         let defaults = StreamLimits::default();
@@ -357,16 +365,20 @@ impl Config {
             subject_messages_max: self
                 .count(key::NATS_SUBJECT_MESSAGES)?
                 .map_or(defaults.subject_messages_max, i64::from),
+            ack_wait: self.duration(key::NATS_ACK_WAIT)?,
+            ..defaults
         })
     }
 
-    /// Adds to a refusal of a role which keys of its section it speaks of, and who set them.
+    /// Adds to a refusal of a role which of its keys it speaks of, and who set them.
     pub(crate) fn naming<S: Section>(&self, mut failure: Failure) -> Failure {
         let said: Vec<_> = failure
             .message
             .split(|c: char| !c.is_ascii_alphanumeric() && c != '_')
             .collect();
-        let of_section = KEYS.iter().filter(|key| key.section == S::NAME);
+        let of_section = KEYS
+            .iter()
+            .filter(|key| key.section == S::NAME || key.section.is_empty());
         let named: Vec<_> = of_section
             .filter(|key| said.contains(&key.word))
             .filter_map(|key| {
@@ -481,13 +493,4 @@ fn no_broker(error: &nats::Error) -> Failure {
         _ => UNREACHABLE,
     };
     Failure::new(code, error.to_string())
-}
-
-/// A file with these values.
-pub(crate) fn render(values: &[(&Key, &str)]) -> Result<String> {
-    let table: toml::Table = values
-        .iter()
-        .map(|(key, value)| (key.word.to_owned(), toml::Value::from(*value)))
-        .collect();
-    toml::to_string(&table).map_err(|error| Failure::new(crate::exit::FAILED, error.to_string()))
 }

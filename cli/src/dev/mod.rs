@@ -19,13 +19,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bellwether_client::Client;
-use bellwether_sandbox::{NatsOptions, NatsServer};
+use bellwether_sandbox::{Folder, NatsServer};
 use bellwether_schemas::subject::{DEFAULT_NAMESPACE, Subjects};
 use bellwether_store::{Options, Store};
 use clap::Args;
 
 use crate::exit::{FAILED, Failure, Result, USAGE};
-use folder::Folder;
 use roles::{Role, Seen};
 use screen::Screen;
 
@@ -109,7 +108,7 @@ async fn everything(command: &Command, log: &str) -> Result<()> {
     } else {
         DEFAULT_FOLDER
     };
-    let folder = Folder::open(command.folder.as_deref().unwrap_or(Path::new(default)))?;
+    let folder = folder::open(command.folder.as_deref().unwrap_or(Path::new(default)))?;
     if let Some(roots) = &roots {
         if roots.iter().any(|root| folder.path().starts_with(root)) {
             return Err(Failure::usage(format!(
@@ -118,7 +117,7 @@ async fn everything(command: &Command, log: &str) -> Result<()> {
                 folder.path().display()
             )));
         }
-        folder.clear()?;
+        folder::clear(&folder)?;
     }
     let mut dev = Dev::start(folder, command, log).await?;
     let told = match roots {
@@ -149,7 +148,10 @@ async fn everything(command: &Command, log: &str) -> Result<()> {
 impl Dev {
     async fn start(folder: Folder, command: &Command, log: &str) -> Result<Self> {
         let mut screen = Screen::new();
-        let nats = start_nats(&folder, command.nats_port).await?;
+        let nats = folder.nats(command.nats_port, Some(NATS_PORT), None);
+        let nats = nats
+            .await
+            .map_err(|error| Failure::new(USAGE, error.to_string()))?;
         let options = Options::new(folder.database_url());
         bellwether_store::migrate(&options).await?;
         let store = bellwether_store::connect(&options).await?;
@@ -171,7 +173,7 @@ impl Dev {
             .map_or_else(|| "-".to_owned(), |pid| pid.to_string());
         screen.line(&format!("nats-server  {} (pid {pid})", nats.url()))?;
         screen.line(&format!("ledger       {}", folder.database_url()))?;
-        let config = folder.join("bellwether.toml");
+        let config = folder.join(Folder::CONFIG);
         let roles = roles_of(&folder, &config, log, command)?;
         let mut dev = Self {
             folder,
@@ -219,7 +221,7 @@ impl Dev {
         self.screen
             .line("\nnext, in another terminal in this folder:")?;
         // The folder of its own accord found by every command needs no flag.
-        let config = self.folder.join("bellwether.toml");
+        let config = self.folder.join(Folder::CONFIG);
         let here = Path::new(DEFAULT_FOLDER).canonicalize();
         let flag = if here.is_ok_and(|here| here == self.folder.path()) {
             String::new()
@@ -279,30 +281,4 @@ fn roles_of(folder: &Folder, config: &Path, log: &str, command: &Command) -> Res
         }
     }
     Ok(roles)
-}
-
-/// Starts nats-server on the port asked for, else on the one of the last run, else on 4222,
-/// else on a free one.
-async fn start_nats(folder: &Folder, asked: Option<u16>) -> Result<NatsServer> {
-    let remembered = folder.join("nats.port");
-    let last = std::fs::read_to_string(&remembered)
-        .ok()
-        .and_then(|text| text.trim().parse().ok());
-    let wanted = asked.or(last).unwrap_or(NATS_PORT);
-    let mut options = NatsOptions {
-        store_dir: Some(folder.join("nats")),
-        port: Some(wanted),
-        log_file: Some(folder.logs()?.join("nats-server.log")),
-        ..NatsOptions::default()
-    };
-    let nats = match NatsServer::start(&options).await {
-        Err(bellwether_sandbox::Error::PortTaken { .. }) if asked.is_none() => {
-            options.port = None;
-            NatsServer::start(&options).await
-        }
-        other => other,
-    };
-    let nats = nats.map_err(|error| Failure::new(USAGE, error.to_string()))?;
-    std::fs::write(remembered, nats.port().to_string())?;
-    Ok(nats)
 }

@@ -7,9 +7,8 @@
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use bellwether_sandbox::{Launch, Process, Signal, Tie, Usage};
+use bellwether_sandbox::{Folder, Launch, Process, Signal, Tie, Usage};
 
-use super::folder::Folder;
 use crate::config::key::{CONFIG_ENV, KEYS};
 use crate::exit::Result;
 use crate::role::HEARTBEAT_ENV;

@@ -56,6 +56,8 @@ fn options(config: &Config) -> Result<Options> {
         redispatch_batch: config
             .count(key::RELAY_REDISPATCH_RATE)?
             .unwrap_or(defaults.redispatch_batch),
+        backoff_max: config.duration(key::RELAY_BACKOFF_MAX)?,
+        strays_every: config.duration(key::RELAY_STRAYS_EVERY)?,
         strays_after: config.duration(key::RELAY_STRAYS_AFTER)?,
         streams: config.streams()?,
         ..defaults

@@ -69,18 +69,25 @@ pub(crate) async fn run(config: &Config) -> Result<()> {
 /// All times of a term keep their ratio to its lease.
 fn options(config: &Config) -> Result<Options> {
     let lease = config.duration(key::TICKER_LEASE)?;
+    let session_lease = config.duration(key::TICKER_SESSION_LEASE)?;
+    let defaults = Options::default();
     let options = Options {
         partition_count: config.count(key::TICKER_PARTITION_COUNT)?,
         lease,
         renew_every: lease / 3,
         renew_timeout: lease.saturating_mul(2) / 9,
         self_fence: lease.saturating_mul(7) / 9,
-        session_lease: config.duration(key::TICKER_SESSION_LEASE)?,
+        session_lease,
+        // Sessions of a view with a gap as long as their lease had no chance to renew.
+        view_gap: (session_lease.saturating_mul(2) / 3)
+            .clamp(defaults.sweep_every * 2, defaults.view_gap),
         unknown_after: config.duration(key::TICKER_UNKNOWN_AFTER)?,
         probe_after: config.duration(key::TICKER_PROBE_AFTER)?,
         definition_gone_after: config.duration(key::TICKER_DEFINITION_GONE_AFTER)?,
         key_retention: config.duration(key::TICKER_KEY_RETENTION)?,
-        ..Options::default()
+        history_retention: config.duration_or_off(key::TICKER_HISTORY_RETENTION)?,
+        transaction_age_max: config.duration(key::TICKER_TRANSACTION_AGE_MAX)?,
+        ..defaults
     };
     // Before anybody is asked.
     let valid = options.validate();

@@ -1,6 +1,6 @@
 //! `bellwether worker`: the demo's worker. A worker of one's own is a program of one's own.
 
-use bellwether_worker::{Lease, Setting, Worker};
+use bellwether_worker::{Intake, Lease, Setting, Worker};
 use clap::Args;
 use serde::Serialize;
 
@@ -46,12 +46,12 @@ impl Command {
 }
 
 pub(crate) async fn run(config: &Config) -> Result<()> {
-    let shutdown = super::shutdown()?;
     let worker = build(config)?;
     let handle = worker.handle();
     let health = health::begin(config, "the worker has not started yet")?;
     health.show(move || handle.ready());
-    let ended = worker.run_until(shutdown).await;
+    // With its own signals and its own end: no handler can keep the process.
+    let ended = worker.run().await;
     drop(health);
     Ok(ended?)
 }
@@ -80,11 +80,22 @@ pub(crate) fn print_config(config: &Config, format: Format) -> Result<()> {
 }
 
 fn build(config: &Config) -> Result<Worker> {
+    let lease = Lease {
+        runtime_max: config.duration(key::WORKER_RUNTIME_MAX)?,
+        ..Lease::of(config.duration(key::WORKER_LEASE)?)
+    };
+    let intake = Intake {
+        ack_wait: config.duration(key::NATS_ACK_WAIT)?,
+        unclaimed_max: config.duration(key::WORKER_UNCLAIMED_MAX)?,
+        ..Intake::default()
+    };
     let mut builder = Worker::builder()
         .database(config.database("bellwether worker")?)
         .nats(config.nats_url.clone())
         .namespace(config.subjects.namespace())
-        .lease(Lease::of(config.duration(key::WORKER_LEASE)?))
+        .lease(lease)
+        .intake(intake)
+        .probe_timeout(config.duration(key::WORKER_PROBE_TIMEOUT)?)
         .drain(config.duration(key::WORKER_DRAIN)?)
         .kill_after(config.duration(key::WORKER_KILL_AFTER)?)
         .cancel_grace(config.duration(key::WORKER_CANCEL_GRACE)?)
@@ -98,6 +109,9 @@ fn build(config: &Config) -> Result<Worker> {
     }
     if let Some(n) = config.count(key::WORKER_PREFETCH)? {
         builder = builder.prefetch(usize::try_from(n).unwrap_or(usize::MAX));
+    }
+    if let Some(n) = config.count(key::WORKER_LEAKED_MAX)? {
+        builder = builder.leaked_max(usize::try_from(n).unwrap_or(usize::MAX));
     }
     let built = builder.build();
     built.map_err(|error| config.naming::<Ours>(error.into()))

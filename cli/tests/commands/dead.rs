@@ -103,6 +103,42 @@ async fn a_dead_letter_is_shown_replayed_once_and_runs() {
     cluster.audit_clean(&[]).await;
 }
 
+/// A letter knows nothing of its job's policy: the first worker that has the job pins it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_replayed_letter_takes_its_jobs_policy_from_the_worker_that_runs_it() {
+    let cluster = Cluster::sqlite().await;
+    let _relay = cluster.relay();
+    let unread = DeadLetter {
+        job: "pay".to_owned(),
+        queue: "default".to_owned(),
+        key: "k-1".to_owned(),
+        reason: DeadReason::BadHeader,
+        detail: "as the test says".to_owned(),
+        payload: Payload::json(r#"{"account": "A-1", "cents": 5}"#),
+    };
+    cluster.store.record_dead_letter(&unread).await.unwrap();
+    let letters = cluster.bellwether(&["dead", "list", "-o", "id"]).await;
+    let letter = letters.expect(0).stdout.trim().to_owned();
+    let replay = ["dead", "replay", &letter, "-o", "id"];
+    let id = cluster.bellwether(&replay).await.expect(0).stdout;
+    let id = id.trim().parse().unwrap();
+    let waiting = cluster.execution(id).await;
+    assert_eq!(
+        (waiting.attempt, waiting.max_attempts),
+        (0, 5),
+        "the default"
+    );
+    let _worker = cluster.example("readme_worker", "payer", &[]).await;
+    cluster.until_all_succeeded(1).await;
+    let done = cluster.execution(id).await;
+    assert_eq!((done.attempt, done.max_attempts), (1, 3), "the job's");
+    let ran = done.deadline_at.unwrap() - done.claimed_at.unwrap();
+    assert!(
+        ran < chrono::TimeDelta::minutes(1),
+        "30 s and a little: {ran}"
+    );
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_body_of_any_bytes_does_no_harm() {
     let cluster = Cluster::sqlite().await;

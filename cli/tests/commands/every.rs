@@ -2,6 +2,7 @@
 //! one line on stderr. A command that has no row here fails the test.
 
 use bellwether_sandbox::{Launch, Signal};
+use futures_util::future::join_all;
 use futures_util::{StreamExt, stream};
 
 use super::help;
@@ -149,10 +150,8 @@ async fn without_servers_every_command_ends_with_its_code_in_one_line() {
 
 #[tokio::test]
 async fn without_a_database_a_role_waits_says_so_and_ends_in_order() {
-    for (command, _, alone, _) in COMMANDS {
-        if *alone != Waits {
-            continue;
-        }
+    let waiting = COMMANDS.iter().filter(|row| row.2 == Waits);
+    let all = waiting.map(async |(command, ..)| {
         let folder = tempfile::tempdir().unwrap();
         let program = env!("CARGO_BIN_EXE_bellwether");
         let launch = clean_environment(Launch::new(program, folder.path().join("log")))
@@ -176,7 +175,8 @@ async fn without_a_database_a_role_waits_says_so_and_ends_in_order() {
         );
         let (code, _) = role.end(Signal::TERM).await;
         assert_eq!(code, Some(0), "{}", role.log());
-    }
+    });
+    join_all(all).await;
 }
 
 #[tokio::test]

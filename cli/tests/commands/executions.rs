@@ -35,6 +35,11 @@ async fn what_waits_is_cancelled_at_once_and_each_is_told() {
     again.refused(4, &[first, "ended before", "cancelled"]);
     let nobody = cluster.bellwether(&["executions", "cancel", NOBODY]).await;
     nobody.refused(3, &[NOBODY, "bellwether executions list"]);
+    let nobody = cluster.bellwether(&["executions", "show", NOBODY]).await;
+    nobody.refused(
+        3,
+        &[NOBODY, "or it was deleted by the retention of history"],
+    );
 
     // Several that end differently: what went well on stdout, the rest on stderr.
     let several = ["executions", "cancel", first, NOBODY, second, second];
@@ -108,6 +113,60 @@ async fn a_fire_and_what_fits_are_cancelled_together() {
     assert_eq!(cluster.counts().await.get(&State::Cancelled), Some(&8));
 }
 
+/// The ledger is lost in the second batch, each time it is asked: what the first one did is told.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_cancel_that_loses_its_ledger_tells_what_was_done() {
+    const BATCH: usize = 200;
+    let Some(cluster) = Cluster::postgres().await else {
+        return;
+    };
+    let ids = cluster.enqueue(BATCH + 2, &Work::default()).await;
+    // Named in this order; the last one ends every connection that asks for it.
+    let (last, sql) = (ids[BATCH + 1], cluster.sql().await);
+    sqlx::raw_sql(sqlx::AssertSqlSafe(format!(
+        "CREATE FUNCTION lost() RETURNS trigger LANGUAGE plpgsql AS
+             'BEGIN PERFORM pg_terminate_backend(pg_backend_pid()); RETURN NEW; END';
+         CREATE TRIGGER lost BEFORE UPDATE ON execution FOR EACH ROW
+             WHEN (OLD.id = '{last}') EXECUTE FUNCTION lost()"
+    )))
+    .execute(&sql)
+    .await
+    .unwrap();
+    let ids: Vec<_> = ids.iter().map(ToString::to_string).collect();
+    let ids: Vec<_> = ids.iter().map(String::as_str).collect();
+    let cancel = [&["executions", "cancel"], &ids[..]].concat();
+    let answer = cluster.bellwether(&cancel).await.expect(8);
+    let told: Vec<_> = answer.stdout.lines().collect();
+    assert_eq!(told.len(), BATCH, "{answer:?}");
+    for (line, id) in told.iter().zip(&ids) {
+        assert_eq!(*line, format!("execution {id} is cancelled"));
+    }
+    let said: Vec<_> = answer.stderr.lines().collect();
+    assert_eq!(said[0], "bellwether: 2 of 202 were not cancelled:");
+    assert_eq!(said.len(), 2, "{answer:?}");
+    assert_eq!(
+        cluster.counts().await.get(&State::Cancelled),
+        Some(&BATCH.try_into().unwrap())
+    );
+
+    // The same for a script, which asks again for the rest.
+    let again = [&["executions", "cancel", "-o", "json"], &ids[BATCH - 1..]].concat();
+    let answer = cluster.bellwether(&again).await.expect(6);
+    assert_eq!(answer.json(), json!([]), "one batch: all or nothing");
+    sqlx::query("DROP TRIGGER lost ON execution")
+        .execute(&sql)
+        .await
+        .unwrap();
+    let answer = cluster.bellwether(&again).await.expect(8).json();
+    let results: Vec<_> = answer
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|row| &row["result"])
+        .collect();
+    assert_eq!(results, ["ended", "cancelled", "cancelled"]);
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn what_runs_is_told_by_its_worker_and_can_be_waited_for() {
     let cluster = Cluster::sqlite().await;
@@ -146,6 +205,7 @@ async fn a_worker_that_does_not_look_for_requests_is_no_secret() {
         version: "0".to_owned(),
         queues: vec!["default".to_owned()],
         jobs: vec!["patient".to_owned()],
+        probes: Vec::new(),
         definitions: Vec::new(),
         capabilities: Vec::new(),
         max_concurrent: 1,
@@ -176,7 +236,7 @@ async fn a_worker_that_does_not_look_for_requests_is_no_secret() {
     assert!(answer.stderr.contains("executions watch"), "{answer:?}");
     assert_eq!(
         answer.json(),
-        json!([{"id": id, "result": "requested", "state": null, "told": false}])
+        json!([{"id": id, "result": "requested", "state": "running", "told": false}])
     );
     let shown = cluster.bellwether(&["executions", "show", &id]).await;
     let shown = shown.expect(0).stdout;

@@ -65,6 +65,14 @@ async fn a_wrong_word_is_answered_with_the_nearest_right_one() {
             ["'--cron'", "schedules add --help"],
         ),
         (&["sumbit"], ["'submit'", "bellwether --help"]),
+        (
+            &["worker", "list"],
+            ["'list'", "for the sessions: `bellwether workers list`"],
+        ),
+        (
+            &["partitions", "grow", "many"],
+            ["'many'", "a whole number"],
+        ),
         (&["schedules", "add", "x"], ["--cron", "--every"]),
         (&["schedules", "show"], ["<NAME>", "schedules show --help"]),
         (&["audit", "-o", "xml"], ["table", "jsonl"]),

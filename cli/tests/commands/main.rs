@@ -14,10 +14,12 @@ mod support;
 
 mod bounds;
 mod configuration;
+mod counts;
 mod dead;
 mod every;
 mod executions;
 mod help;
+mod instruments;
 mod ledger;
 mod offline;
 mod policies;

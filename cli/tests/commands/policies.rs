@@ -146,3 +146,113 @@ async fn show_says_what_did_not_fire_and_which_fire_is_held() {
         assert!(text.contains(line), "no {line:?} in {text}");
     }
 }
+
+/// The executions of `nightly` in a state, oldest first.
+async fn ids_of(cluster: &Cluster, state: &str) -> Vec<String> {
+    let list = [
+        "executions",
+        "list",
+        "--job",
+        "nightly",
+        "--state",
+        state,
+        "-o",
+        "id",
+    ];
+    let listed = cluster.bellwether(&list).await.expect(0).stdout;
+    listed.lines().rev().map(str::to_owned).collect()
+}
+
+async fn shown(cluster: &Cluster, id: &str) -> String {
+    let shown = cluster.bellwether(&["executions", "show", id]).await;
+    shown.expect(0).stdout
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_execution_that_is_held_says_behind_which_fire() {
+    let cluster = Cluster::sqlite().await;
+    let add = "schedules add nightly --every 1s --overlap queue_one";
+    let add: Vec<_> = add.split(' ').collect();
+    cluster.bellwether(&add).await.expect(0);
+    let _ticker = cluster.ticker(&[]);
+    let mut waiting = Vec::new();
+    until("a held fire", async || {
+        waiting = ids_of(&cluster, "pending").await;
+        waiting.len() == 2
+    })
+    .await;
+    let [first, held] = waiting.as_slice() else {
+        unreachable!()
+    };
+    let fire = cluster.execution(first.parse().unwrap()).await.fire_id;
+    let behind = format!("behind fire {fire} of schedule nightly");
+    let text = shown(&cluster, held).await;
+    for line in [
+        "state      pending, held\n",
+        &format!("held       {behind}\n"),
+        &format!("  held {behind}\n"),
+        "it waits for an earlier fire of its schedule to end",
+        &format!("to stop it: bellwether executions cancel {held}"),
+    ] {
+        assert!(text.contains(line), "no {line:?} in {text}");
+    }
+    let list = cluster
+        .bellwether(&["executions", "list"])
+        .await
+        .expect(0)
+        .stdout;
+    let row = |id: &str| list.lines().find(|line| line.starts_with(id)).unwrap();
+    assert!(row(held).contains("pending, held"), "{list}");
+    assert!(!row(first).contains("held"), "{list}");
+    let queues = cluster.bellwether(&["queues", "list"]).await.expect(0);
+    assert!(queues.stdout.contains("2 (1 held)"), "{queues:?}");
+
+    // Let go by the end of the one before.
+    cluster
+        .bellwether(&["executions", "cancel", first])
+        .await
+        .expect(0);
+    until("it is let go", async || {
+        shown(&cluster, held)
+            .await
+            .contains("let go: no longer held")
+    })
+    .await;
+    let text = shown(&cluster, held).await;
+    assert!(text.contains("state      pending\n"), "{text}");
+    assert!(
+        text.contains(&format!("  held {behind}\n")),
+        "it is still told: {text}"
+    );
+    assert!(!text.contains("\nheld  "), "it is no fact any more: {text}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_execution_that_is_replaced_says_by_which_fire() {
+    let cluster = Cluster::sqlite().await;
+    let add = "schedules add nightly --every 1s --overlap replace";
+    let add: Vec<_> = add.split(' ').collect();
+    cluster.bellwether(&add).await.expect(0);
+    let _ticker = cluster.ticker(&[]);
+    let mut replaced = Vec::new();
+    until("a replaced fire", async || {
+        replaced = ids_of(&cluster, "cancelled").await;
+        !replaced.is_empty()
+    })
+    .await;
+    let show = ["executions", "show", &replaced[0], "-o", "json"];
+    let story = cluster.bellwether(&show).await.expect(0).json();
+    let by = story["replaced_by"].as_str().unwrap();
+    let by = format!("by fire {by} of schedule nightly, which replaces it\n");
+    let text = shown(&cluster, &replaced[0]).await;
+    for line in [
+        "state      cancelled\n",
+        "cancel     requested 20",
+        &by,
+        &format!("  cancel requested {by}"),
+        "ended: cancelled\n",
+        "to run it again: bellwether executions retry",
+    ] {
+        assert!(text.contains(line), "no {line:?} in {text}");
+    }
+}

@@ -16,7 +16,7 @@ const NOBODY: &str = "01890000-0000-7000-8000-000000000000";
 
 impl Cluster {
     /// A one-shot whose worker was lost a moment ago, and whose effect must not be repeated.
-    async fn unknown(&self, max_attempts: u32) -> String {
+    pub(crate) async fn unknown(&self, max_attempts: u32) -> String {
         let session = NewSession {
             id: ids::fresh(),
             name: "lost".to_owned(),
@@ -25,6 +25,7 @@ impl Cluster {
             version: "0".to_owned(),
             queues: vec!["default".to_owned()],
             jobs: vec!["pay".to_owned()],
+            probes: Vec::new(),
             definitions: Vec::new(),
             capabilities: Vec::new(),
             max_concurrent: 1,

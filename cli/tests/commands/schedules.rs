@@ -196,7 +196,13 @@ async fn trigger_waits_and_answers_by_the_end_of_the_job() {
     // And that no ticker runs here.
     assert_eq!(lonely.stderr.lines().count(), 2, "{lonely:?}");
     let waits = trigger("lonely", "100ms").await.expect(6);
-    assert!(waits.json()["fire_id"].is_string(), "{waits:?}");
+    let fire = waits.json()["fire_id"].as_str().unwrap().to_owned();
+    for words in [
+        "no live worker has a handler for job unheard-of",
+        &format!("to look at it: bellwether executions list --fire {fire}"),
+    ] {
+        assert!(waits.stderr.contains(words), "no {words:?} in {waits:?}");
+    }
     let quiet = [
         "schedules",
         "add",
@@ -230,6 +236,7 @@ async fn an_edit_stands_above_the_code_until_it_is_reset() {
         version: "0".to_owned(),
         queues: vec!["default".to_owned()],
         jobs: vec!["books".to_owned()],
+        probes: Vec::new(),
         definitions: vec![(definition.name, definition.hash.clone())],
         capabilities: Vec::new(),
         max_concurrent: 1,

@@ -78,12 +78,15 @@ async fn what_nobody_serves_is_sent_with_a_warning() {
         (
             "nobody",
             "patient",
-            ["warning", "no worker has ever served the queue nobody"],
+            [
+                "warning",
+                "no worker has served the queue nobody yet; unless one does, this becomes a dead letter after 10m",
+            ],
         ),
         (
             "default",
             "unheard-of",
-            ["warning", "has the job unheard-of"],
+            ["warning", "has the job unheard-of now; this waits for one"],
         ),
     ] {
         let answer = cluster.bellwether(&["submit", queue, job]).await.expect(0);

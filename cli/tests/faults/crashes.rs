@@ -10,7 +10,7 @@ use sqlx::PgPool;
 use crate::database::through_a_proxy;
 use crate::support::{Cluster, Journal, Role, until};
 use crate::tickers::count;
-use crate::{QUICK, QUICK_SESSIONS};
+use crate::{QUICK, QUICK_LEASE, QUICK_SESSIONS};
 
 const EIGHT: (&str, &str) = ("PATIENT_MAX_CONCURRENT", "8");
 
@@ -219,12 +219,13 @@ async fn p45_after_crashes_at_random_and_a_blackout_no_row_is_stuck() {
     // Neither the ledger nor the broker is there, for longer than any lease.
     proxy.freeze();
     cluster.own_nats.as_mut().unwrap().pause().await.unwrap();
+    let two_leases = i64::try_from(2 * QUICK_LEASE.as_millis()).unwrap();
     until("two leases without a renewal", async || {
-        let now = cluster.store.ledger().await.unwrap().now;
+        let now = cluster.now().await;
         let sessions = cluster.sessions().await;
         let live = sessions.iter().filter(|s| s.state == SessionState::Live);
         live.map(|s| (now - s.renewed_at).num_milliseconds())
-            .all(|ago| ago > 4_000)
+            .all(|ago| ago > two_leases)
     })
     .await;
     proxy.thaw();

@@ -5,8 +5,9 @@ use std::time::{Duration, Instant};
 
 use bellwether_sandbox::Proxy;
 
+use crate::instruments::Said;
 use crate::support::{Cluster, Collector, Role, until};
-use crate::{QUICK, QUICK_SESSIONS};
+use crate::{QUICK, QUICK_LEASE, QUICK_SESSIONS};
 
 /// A ticker that says whether it is ready.
 fn ticker(cluster: &Cluster, health: &Path) -> Role {
@@ -94,7 +95,7 @@ async fn p10_a_frozen_database_times_every_call_out_and_all_loops_resume() {
     until_not_ready(&health).await;
     for service in ["bellwether-ticker", "bellwether-relay"] {
         until(&format!("failed calls of the {service}"), async || {
-            collector.sum(service, "bellwether.db.errors") > 0.0
+            collector.sum_of(service, "bellwether.db.errors", &[("reason", "timeout")]) > 0.0
         })
         .await;
         until(&format!("{service} unready"), async || {
@@ -134,6 +135,10 @@ async fn p38_ticks_resume_after_the_database_was_away_and_readiness_tells_meanwh
 
     cluster.own_postgres.as_mut().unwrap().stop().await.unwrap();
     until_not_ready(&health).await;
+    for said in [Said::by_tickers(&collector), Said::by_relays(&collector)] {
+        let away = [("reason", "unavailable")];
+        said.until_least("bellwether.db.errors", &away, 1).await;
+    }
     until("a growing age", async || age(&collector) > Some(10.0)).await;
     cluster
         .own_postgres
@@ -171,12 +176,13 @@ async fn p59_all_sides_lose_the_database_for_two_leases_and_no_work_is_done_twic
     until("work", async || journal.all("end").len() > 4).await;
 
     proxy.freeze();
+    let two_leases = i64::try_from(2 * QUICK_LEASE.as_millis()).unwrap();
     until("two leases without a renewal", async || {
-        let now = cluster.store.ledger().await.unwrap().now;
+        let now = cluster.now().await;
         let sessions = cluster.sessions().await;
         sessions
             .iter()
-            .all(|session| (now - session.renewed_at).num_milliseconds() > 4_000)
+            .all(|session| (now - session.renewed_at).num_milliseconds() > two_leases)
     })
     .await;
     proxy.thaw();
@@ -213,9 +219,11 @@ async fn p29_more_processes_than_connections_start_at_once_and_none_gives_up() {
 /// A standby that somebody took for the primary: no readiness, and a log that says it once.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_ticker_on_a_read_only_database_is_never_ready_and_says_why_once() {
-    let Some(cluster) = Cluster::postgres().await else {
+    let Some(mut cluster) = Cluster::postgres().await else {
         return;
     };
+    let collector = Collector::start().await;
+    export_to(&mut cluster, &collector);
     let url = cluster.database_url();
     let joint = if url.contains('?') { '&' } else { '?' };
     let standby = format!("{url}{joint}options[default_transaction_read_only]=on");
@@ -234,6 +242,9 @@ async fn a_ticker_on_a_read_only_database_is_never_ready_and_says_why_once() {
         said.contains("has not succeeded for")
     })
     .await;
+    Said::by_tickers(&collector)
+        .until_least("bellwether.db.errors", &[("reason", "read_only")], 5)
+        .await;
     let log = ticker.log();
     let of_standby = log.lines().filter(|line| line.contains("25006"));
     let of_standby: Vec<_> = of_standby.collect();

@@ -85,7 +85,8 @@ impl Fleet<'_> {
             *role = Some(says.start(self.cluster).await);
             self.restarts += 1;
             // Somewhere between two ticks, each time elsewhere.
-            tokio::time::sleep(Duration::from_millis(700)).await;
+            let anywhere = Duration::from_millis(fastrand::u64(..500));
+            tokio::time::sleep(anywhere).await;
         }
     }
 }

@@ -10,11 +10,11 @@ use futures_util::StreamExt as _;
 use sqlx::PgPool;
 use uuid::Uuid;
 
-use crate::support::{Cluster, Journal, Role, until};
+use crate::support::{Cluster, until};
 use crate::{QUICK, QUICK_SESSIONS};
 
 /// The broker's ack deadline in these tests; its default is 10 s.
-const ACK_WAIT: Duration = Duration::from_millis(400);
+const ACK_WAIT: Duration = Duration::from_millis(200);
 
 async fn stream(cluster: &Cluster, name: &str) -> Stream {
     let context = jetstream::new(cluster.nats.clone());
@@ -39,16 +39,19 @@ async fn info(cluster: &Cluster, of: &(String, &'static str)) -> consumer::Info 
     stream.consumer_info(of.1).await.unwrap()
 }
 
-/// A ticker, a relay and a worker that have done something, with a broker that is impatient from
-/// then on.
-async fn with_an_impatient_broker(cluster: &Cluster, journal: &Journal) -> [Role; 3] {
-    let roles = [
-        cluster.ticker(&[]),
-        cluster.relay(),
-        cluster.worker("worker", &[]).await,
-    ];
-    cluster.enqueue(1, &journal.work(&[0])).await;
-    cluster.until_all_succeeded(1).await;
+/// Waits until nothing that was delivered waits for its ack.
+async fn until_all_is_acked(cluster: &Cluster) {
+    until("all acks", async || {
+        let [work, submit] = &consumers(cluster);
+        let (work, submit) = (info(cluster, work).await, info(cluster, submit).await);
+        work.num_ack_pending + submit.num_ack_pending == 0
+    })
+    .await;
+}
+
+/// From now on the broker is impatient. Not sooner: a machine that stands still for a moment must
+/// not take an ack for late.
+async fn shorten_ack_wait(cluster: &Cluster) {
     for of in consumers(cluster) {
         let mut config = info(cluster, &of).await.config;
         config.ack_wait = ACK_WAIT;
@@ -56,7 +59,17 @@ async fn with_an_impatient_broker(cluster: &Cluster, journal: &Journal) -> [Role
         let changed = stream.update_consumer(config).await.unwrap();
         assert_eq!(changed.cached_info().config.ack_wait, ACK_WAIT);
     }
-    roles
+}
+
+/// Waits until the handler of an execution has run for so many ack deadlines.
+async fn until_run_for(cluster: &Cluster, id: Uuid, ack_waits: u32) {
+    let since = cluster.now().await;
+    until("many ack deadlines", async || {
+        let ran = cluster.now().await - since;
+        ran.to_std().is_ok_and(|ran| ran >= ACK_WAIT * ack_waits)
+    })
+    .await;
+    assert_eq!(cluster.execution(id).await.state, State::Running);
 }
 
 /// Fails unless everything was delivered once and nothing is held: so many messages of WORK and of
@@ -73,23 +86,29 @@ async fn assert_delivered_once(cluster: &Cluster, delivered: [u64; 2]) {
 /// Celery #5935: what is due later than the broker's patience is delivered again and again.
 #[tokio::test(flavor = "multi_thread")]
 async fn p16_work_for_later_is_no_message_held_and_long_work_is_one_execution() {
-    const LONG: Duration = Duration::from_secs(8);
-    assert!(LONG >= ACK_WAIT * 20);
-    let Some(cluster) = Cluster::postgres().await else {
+    let Some((cluster, journal, _roles)) = Cluster::staffed(&[]).await else {
         return;
     };
-    let journal = cluster.journal();
-    let _roles = with_an_impatient_broker(&cluster, &journal).await;
+    let _worker = cluster.worker("worker", &[]).await;
     let at = cluster.store.ledger().await.unwrap().now + TimeDelta::hours(2);
     let mut new = NewExecution::new("patient", journal.work(&[0]).payload());
     new.run_at = Some(at);
     cluster.client.enqueue(&new).await.unwrap();
     let submission = Submission::new("patient", journal.work(&[0]).payload()).run_at(at);
     cluster.client.submit(&submission).await.unwrap();
-    let long = u64::try_from(LONG.as_millis()).unwrap();
-    let [long] = cluster.enqueue(1, &journal.work(&[long])).await[..] else {
+    let (work, gate) = journal.gated("gate");
+    let [long] = cluster.enqueue(1, &work).await[..] else {
         unreachable!()
     };
+    let submitted = cluster.subjects.submit_stream();
+    until("the start and the record", async || {
+        journal.starts() == 1 && messages(&cluster, &submitted).await == 0
+    })
+    .await;
+    until_all_is_acked(&cluster).await;
+    shorten_ack_wait(&cluster).await;
+    until_run_for(&cluster, long, 20).await;
+    gate.open();
 
     until("the end of the long one", async || {
         cluster.execution(long).await.state == State::Succeeded
@@ -97,8 +116,8 @@ async fn p16_work_for_later_is_no_message_held_and_long_work_is_one_execution() 
     .await;
     let e = cluster.execution(long).await;
     assert_eq!((e.generation, e.attempt, e.dispatch_no), (1, 1, 1));
-    assert_eq!(journal.starts(), 2, "the first and the long one");
-    assert_delivered_once(&cluster, [2, 1]).await;
+    assert_eq!(journal.starts(), 1);
+    assert_delivered_once(&cluster, [1, 1]).await;
     let sql = cluster.sql().await;
     let later: Vec<(String, i32, bool)> = sqlx::query_as(
         "SELECT state, dispatch_no, dispatched_at IS NULL FROM execution
@@ -115,25 +134,27 @@ async fn p16_work_for_later_is_no_message_held_and_long_work_is_one_execution() 
 /// taskiq-nats #16: a task that takes longer than the ack deadline begins again and again.
 #[tokio::test(flavor = "multi_thread")]
 async fn p17_a_handler_of_thirty_ack_waits_is_one_delivery_and_one_plain_ack() {
-    const LONG: Duration = Duration::from_secs(12);
-    assert!(LONG >= ACK_WAIT * 30);
-    let Some(cluster) = Cluster::postgres().await else {
+    let Some((cluster, journal, _roles)) = Cluster::staffed(&[]).await else {
         return;
     };
-    let journal = cluster.journal();
-    let _roles = with_an_impatient_broker(&cluster, &journal).await;
+    let _worker = cluster.worker("worker", &[]).await;
     let acks = format!("$JS.ACK.{}.>", cluster.subjects.work_stream());
     let mut acks = cluster.nats.subscribe(acks).await.unwrap();
     cluster.nats.flush().await.unwrap();
-    let long = u64::try_from(LONG.as_millis()).unwrap();
-    let [id] = cluster.enqueue(1, &journal.work(&[long])).await[..] else {
+    let (work, gate) = journal.gated("gate");
+    let [id] = cluster.enqueue(1, &work).await[..] else {
         unreachable!()
     };
-    cluster.until_all_succeeded(2).await;
+    until("the start", async || journal.starts() == 1).await;
+    until_all_is_acked(&cluster).await;
+    shorten_ack_wait(&cluster).await;
+    until_run_for(&cluster, id, 30).await;
+    gate.open();
+    cluster.until_all_succeeded(1).await;
 
     assert_eq!(cluster.execution(id).await.generation, 1);
-    assert_eq!(journal.starts(), 2);
-    assert_delivered_once(&cluster, [2, 0]).await;
+    assert_eq!(journal.starts(), 1);
+    assert_delivered_once(&cluster, [1, 0]).await;
     acks.unsubscribe().await.unwrap();
     let said: Vec<String> = acks
         .map(|ack| String::from_utf8(ack.payload.to_vec()).unwrap())
@@ -176,6 +197,15 @@ async fn outbox(sql: &PgPool) -> i64 {
     sqlx::query_scalar(query).fetch_one(sql).await.unwrap()
 }
 
+/// The bound of a delay that is drawn at random: nearly all are far beyond six hours.
+const NINE_YEARS: Duration = Duration::from_hours(24 * 365 * 9);
+
+/// The delay of a retry is over.
+async fn make_due(sql: &PgPool, id: Uuid) {
+    let now = "UPDATE execution SET available_at = clock_timestamp() WHERE id = $1";
+    sqlx::query(now).bind(id).execute(sql).await.unwrap();
+}
+
 /// asynq #1051: two structures say what is in work; when one is lost, so is what it alone knew.
 #[tokio::test(flavor = "multi_thread")]
 async fn p12_what_runs_waits_or_retries_when_the_broker_forgets_is_reconciled() {
@@ -195,12 +225,15 @@ async fn p12_what_runs_waits_or_retries_when_the_broker_forgets_is_reconciled() 
         let mut fails = journal.work(&[0]);
         fails.panics = 1;
         let mut new = NewExecution::new("patient", fails.payload());
-        new.policy.retry.first = Duration::from_secs(4);
-        cluster.client.enqueue(&new).await.unwrap();
-        let retrying = async || cluster.counts().await.get(&State::Retrying).copied();
-        until("one to be tried again", async || retrying().await.is_some()).await;
+        (new.policy.retry.first, new.policy.retry.cap) = (NINE_YEARS, NINE_YEARS);
+        let retried = cluster.client.enqueue(&new).await.unwrap().execution_id();
+        until("one to be tried again", async || {
+            cluster.execution(retried).await.state == State::Retrying
+        })
+        .await;
         let starts = journal.starts();
-        let running = cluster.enqueue(2, &journal.work(&[2_000])).await;
+        let (work, gate) = journal.gated(&format!("{round:?}"));
+        let running = cluster.enqueue(2, &work).await;
         until("two that run", async || journal.starts() >= starts + 2).await;
         cluster.enqueue(WAITING, &journal.work(&[10])).await;
         until("all dispatched", async || outbox(&sql).await == 0).await;
@@ -210,6 +243,8 @@ async fn p12_what_runs_waits_or_retries_when_the_broker_forgets_is_reconciled() 
         println!("{round:?} with {held} messages");
         assert!(held > 0);
         harm(&cluster, round).await;
+        gate.open();
+        make_due(&sql, retried).await;
         cluster.until_all_succeeded(total).await;
         for id in running {
             let story = cluster.story(id).await;
@@ -224,8 +259,6 @@ async fn p12_what_runs_waits_or_retries_when_the_broker_forgets_is_reconciled() 
 /// Celery #2599: a retry beyond the broker's patience is delivered every hour.
 #[tokio::test(flavor = "multi_thread")]
 async fn p66_a_retry_in_hours_is_a_row_and_no_message_until_it_is_due() {
-    /// The bound of a delay that is drawn at random: nearly all are far beyond six hours.
-    const BOUND: Duration = Duration::from_hours(24 * 365 * 9);
     let Some(cluster) = Cluster::postgres().await else {
         return;
     };
@@ -239,7 +272,7 @@ async fn p66_a_retry_in_hours_is_a_row_and_no_message_until_it_is_due() {
     let mut fails = journal.work(&[0]);
     fails.panics = 1;
     let mut new = NewExecution::new("patient", fails.payload());
-    (new.policy.retry.first, new.policy.retry.cap) = (BOUND, BOUND);
+    (new.policy.retry.first, new.policy.retry.cap) = (NINE_YEARS, NINE_YEARS);
     let id = cluster.client.enqueue(&new).await.unwrap().execution_id();
     until("its first attempt", async || {
         cluster.execution(id).await.state == State::Retrying
@@ -265,8 +298,7 @@ async fn p66_a_retry_in_hours_is_a_row_and_no_message_until_it_is_due() {
         roles[0] = cluster.ticker(&[]);
     }
 
-    let now = "UPDATE execution SET available_at = clock_timestamp() WHERE id = $1";
-    sqlx::query(now).bind(id).execute(&sql).await.unwrap();
+    make_due(&sql, id).await;
     cluster.until_all_succeeded(4).await;
     let e = cluster.execution(id).await;
     assert_eq!((e.dispatch_no, e.generation, e.attempt), (2, 2, 2));

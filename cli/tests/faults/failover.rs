@@ -5,17 +5,17 @@ use bellwether_schemas::state::{NonFireReason, Reason, State};
 use chrono::DateTime;
 use uuid::Uuid;
 
-use crate::support::{Cluster, Journal, Role, until};
+use crate::support::{Cluster, Journal, Role, Work, until};
 use crate::{QUICK, QUICK_SESSIONS};
 
 const ONE: (&str, &str) = ("PATIENT_MAX_CONCURRENT", "1");
 const LONG: u64 = 600_000;
 
 /// A worker with one slot that is busy with the one execution that is answered.
-async fn busy(cluster: &Cluster, journal: &Journal, name: &str, ms: &[u64]) -> (Role, Uuid) {
+async fn busy(cluster: &Cluster, journal: &Journal, name: &str, work: &Work) -> (Role, Uuid) {
     let started = journal.starts();
     let worker = cluster.worker(name, &[QUICK, ONE]).await;
-    let [id] = cluster.enqueue(1, &journal.work(ms)).await[..] else {
+    let [id] = cluster.enqueue(1, work).await[..] else {
         unreachable!()
     };
     until(&format!("the start on {name}"), async || {
@@ -50,8 +50,9 @@ async fn r108_one_idle_worker_takes_it_and_another_one_when_that_dies_too() {
     let journal = cluster.journal();
     let _ticker = cluster.ticker(QUICK_SESSIONS);
     let _relay = cluster.relay();
-    let (mut victim, id) = busy(&cluster, &journal, "victim", &[LONG, LONG, 50]).await;
-    let (busy, other) = busy(&cluster, &journal, "busy", &[LONG]).await;
+    let victims = journal.work(&[LONG, LONG, 50]);
+    let (mut victim, id) = busy(&cluster, &journal, "victim", &victims).await;
+    let (busy, other) = busy(&cluster, &journal, "busy", &journal.work(&[LONG])).await;
     let mut idle = Vec::new();
     for number in 0..4 {
         idle.push(
@@ -103,9 +104,10 @@ async fn r111_what_was_left_outlives_the_ticker_and_goes_to_the_first_that_is_do
     let journal = cluster.journal();
     let mut ticker = cluster.ticker(QUICK_SESSIONS);
     let _relay = cluster.relay();
-    let (mut victim, id) = busy(&cluster, &journal, "victim", &[LONG, 50]).await;
-    let (_slow, slow) = busy(&cluster, &journal, "slow", &[LONG]).await;
-    let (done, first) = busy(&cluster, &journal, "first-done", &[6_000]).await;
+    let (mut victim, id) = busy(&cluster, &journal, "victim", &journal.work(&[LONG, 50])).await;
+    let (_slow, slow) = busy(&cluster, &journal, "slow", &journal.work(&[LONG])).await;
+    let (work, gate) = journal.gated("gate");
+    let (done, first) = busy(&cluster, &journal, "first-done", &work).await;
 
     // Nobody is left who saw it die; what is needed stands in the ledger.
     victim.kill();
@@ -120,6 +122,7 @@ async fn r111_what_was_left_outlives_the_ticker_and_goes_to_the_first_that_is_do
         State::Running,
         "nobody is done yet"
     );
+    gate.open();
     assert_eq!(started(&journal, id, 2).await, done.pid());
     until("its end", async || {
         cluster.execution(id).await.state == State::Succeeded

@@ -16,13 +16,14 @@
 //! | `broker` | the nats-server, three of them, and their leader |
 //! | `database` | the way to the Postgres: frozen, away, out of connections |
 //! | `pooler` | nothing but the way to the Postgres: a pooler stands there |
-//! | `instruments` | deliveries and deadlines, slots: what the metrics say of it |
+//! | `instruments` | everything, once: what the metrics say of it |
 //! | `pooled` | nothing: each transaction has another connection to the Postgres |
 //! | `clocks` | the wall clocks of the hosts |
 //! | `replicas` | one of several that have the same name or the same work |
 //! | `deliveries` | what the broker keeps, and how soon it delivers again |
 //! | `crashes` | all roles at random moments, then the ways to the ledger and to the broker |
 //! | `servers` | the nats-server, the Postgres |
+//! | `reports` | the nats-server, as others have reported of theirs |
 //! | `overload` | the peace: more work at once than there are hands |
 //! | `takeovers` | whoever is in charge: cut off, killed, started in a crowd |
 //! | `quiet` | nothing: a fleet without work |
@@ -42,6 +43,8 @@
     clippy::print_stderr,
     reason = "tests"
 )]
+
+use std::time::Duration;
 
 #[path = "../support/mod.rs"]
 mod support;
@@ -67,6 +70,7 @@ mod pooled;
 mod pooler;
 mod quiet;
 mod replicas;
+mod reports;
 mod rolling;
 mod secrets;
 mod servers;
@@ -76,9 +80,12 @@ mod traces;
 mod unknown;
 mod workers;
 
-/// Settings of a worker whose loss is noticed soon, so that a test takes seconds. The ratios are
-/// those of the defaults.
-const QUICK: (&str, &str) = ("PATIENT_LEASE_MS", "2000");
+/// A third of the default lease of a session, with the ratios of the defaults: its loss is noticed
+/// soon, so that a test takes seconds, and a machine that stands still for a second loses none.
+const QUICK_LEASE: Duration = Duration::from_secs(3);
+
+/// The settings of a worker that has it.
+const QUICK: (&str, &str) = ("PATIENT_LEASE_MS", "3000");
 
 /// The ticker's arguments that go with it.
-const QUICK_SESSIONS: &[&str] = &["--session-lease", "2s"];
+const QUICK_SESSIONS: &[&str] = &["--session-lease", "3s"];

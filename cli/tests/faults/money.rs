@@ -12,7 +12,7 @@ use sqlx::postgres::PgPool;
 use sqlx::{AssertSqlSafe, Row, SqlitePool};
 use uuid::Uuid;
 
-use crate::support::{Cluster, Role, eventually};
+use crate::support::{Cluster, Role};
 
 const ACCOUNTS: i32 = 20;
 const CENTS_EACH: i64 = 1_000_000;
@@ -92,27 +92,8 @@ async fn kill_at_random(
         workers[hit] = cluster.example_unwatched(program, &format!("teller-{hit}"), env);
     }
     println!("{} transfers, {killed} workers killed", ordered.len());
-    until_all_have_moved(cluster, ordered.len()).await;
+    cluster.until_all_succeeded(ordered.len()).await;
     ordered
-}
-
-/// Waits as long as money moves at all: how fast it does is no matter here.
-async fn until_all_have_moved(cluster: &Cluster, transfers: usize) {
-    let mut moved = 0;
-    loop {
-        let more = eventually(async || {
-            let counts = cluster.counts().await;
-            counts
-                .get(&State::Succeeded)
-                .is_some_and(|now| *now > moved)
-        });
-        assert!(more.await, "stuck at {moved}: {:?}", cluster.counts().await);
-        let counts = cluster.counts().await;
-        moved = counts[&State::Succeeded];
-        if moved == u64::try_from(transfers).unwrap() {
-            return cluster.until_all_succeeded(transfers).await;
-        }
-    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -165,7 +165,8 @@ async fn a_killed_tickers_partitions_are_taken_over_and_no_other_term_ends() {
     until_shared(&sql, &[&tickers[0], &tickers[1]], 8, 4, 4).await;
     let takeover = killed.elapsed();
     println!("killed: its partitions were taken after {takeover:?}");
-    assert!(takeover <= LEASE + Duration::from_secs(3), "{takeover:?}");
+    // A lease, a poll, and some turns of sharing: twice that on a busy machine.
+    assert!(takeover <= LEASE * 4, "{takeover:?}");
     let after = led(&sql).await;
     for (partition, term) in kept {
         assert_eq!(after[partition], *term, "partition {partition}");

@@ -39,7 +39,7 @@ async fn written(sql: &PgPool) -> BTreeMap<String, i64> {
 /// A worker without work renews its session every 3 s, in one row, and writes nothing else.
 #[tokio::test(flavor = "multi_thread")]
 async fn p27_an_idle_fleet_writes_its_renewals_and_nothing_else() {
-    const SECONDS: i64 = 12;
+    const SECONDS: i64 = 9;
     let Some(cluster) = Cluster::postgres().await else {
         return;
     };

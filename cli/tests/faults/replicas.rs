@@ -132,8 +132,9 @@ async fn p25_who_restarts_under_a_siblings_name_takes_nothing_from_it() {
     let _ticker = cluster.ticker(QUICK_SESSIONS);
     let _relay = cluster.relay();
     let mut sibling = twin(&cluster).await;
-    // Many leases long.
-    let [long] = cluster.enqueue(1, &journal.work(&[9_000])).await[..] else {
+    // Until all else is done: several leases long.
+    let (work, gate) = journal.gated("gate");
+    let [long] = cluster.enqueue(1, &work).await[..] else {
         unreachable!()
     };
     until("the start", async || journal.starts() == 1).await;
@@ -154,6 +155,7 @@ async fn p25_who_restarts_under_a_siblings_name_takes_nothing_from_it() {
     let _restarted = twin(&cluster).await;
 
     assert_eq!(cluster.execution(long).await.state, State::Running, "yet");
+    gate.open();
     until("the end of the sibling's", async || {
         cluster.execution(long).await.state == State::Succeeded
     })

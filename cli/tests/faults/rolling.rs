@@ -1,6 +1,7 @@
 //! Deployments: every role restarted in turn while work goes on, and builds of two ages side by
 //! side.
 
+use std::cell::Cell;
 use std::time::{Duration, Instant};
 
 use bellwether_sandbox::Signal;
@@ -12,11 +13,12 @@ use uuid::Uuid;
 use crate::QUICK_SESSIONS;
 use crate::support::{Cluster, Role, until};
 
-/// `BELLWETHER_TEST_ROLLING_SECONDS=300` makes it the long one.
+/// `BELLWETHER_TEST_ROLLING_SECONDS=300` makes it the long one; one turn of all roles it is at
+/// least.
 const SECONDS: &str = "BELLWETHER_TEST_ROLLING_SECONDS";
 
 fn load_for() -> Duration {
-    let seconds = std::env::var(SECONDS).map_or(40, |text| text.parse().unwrap());
+    let seconds = std::env::var(SECONDS).map_or(0, |text| text.parse().unwrap());
     Duration::from_secs(seconds)
 }
 
@@ -99,10 +101,11 @@ async fn every_role_restarted_in_turn_loses_doubles_and_charges_nothing() {
     let journal = cluster.journal();
     let mut fleet = Fleet::start(&cluster).await;
     let names = cluster.every_second(10, &journal.work(&[100])).await;
-    let until_over = Instant::now() + load_for();
+    let end = Instant::now() + load_for();
+    let over = Cell::new(false);
     let mut one_shots = 0;
     let load = async {
-        while Instant::now() < until_over {
+        while !over.get() {
             one_shots += cluster.enqueue(4, &journal.work(&[300])).await.len();
             let mut long = journal.work(&[6_000]);
             long.steps = 30;
@@ -111,9 +114,10 @@ async fn every_role_restarted_in_turn_loses_doubles_and_charges_nothing() {
         }
     };
     let restarting = async {
-        while Instant::now() < until_over {
+        while fleet.restarts < fleet.roles.len() || Instant::now() < end {
             fleet.restart_next().await;
         }
+        over.set(true);
     };
     tokio::join!(load, restarting);
     cluster.unregister(&names).await;
@@ -125,7 +129,6 @@ async fn every_role_restarted_in_turn_loses_doubles_and_charges_nothing() {
         "{} restarts (slowest stop {:?}), {planned} executions of which {one_shots} one-shots",
         fleet.restarts, fleet.slowest
     );
-    assert!(fleet.restarts >= fleet.roles.len(), "each at least once");
     assert_eq!(
         counts.get(&State::Succeeded),
         Some(&(planned as u64)),
@@ -163,7 +166,7 @@ async fn sessions_of(sql: &PgPool, job: &'static str) -> Vec<Uuid> {
 /// each takes what it can run, and hands back the rest without a charge; the plan is one.
 #[tokio::test(flavor = "multi_thread")]
 async fn r100_builds_of_two_ages_share_a_queue_and_each_takes_what_it_knows() {
-    const FIRES: i64 = 40;
+    const FIRES: i64 = 24;
     let Some(cluster) = Cluster::postgres().await else {
         return;
     };
@@ -198,7 +201,15 @@ async fn r100_builds_of_two_ages_share_a_queue_and_each_takes_what_it_knows() {
         .bellwether(&["schedules", "pause", "definition"])
         .await
         .expect(0);
-    cluster.until_all_ended().await;
+    until("the end of all executions", async || {
+        // For how long it waits after each wrong build, twice as long each time, is no matter here.
+        let due = "UPDATE execution SET available_at = clock_timestamp()
+                   WHERE state = 'pending' AND available_at > clock_timestamp()";
+        sqlx::query(due).execute(&sql).await.unwrap();
+        let counts = cluster.counts().await;
+        counts.keys().all(|state| state.is_terminal())
+    })
+    .await;
 
     assert_eq!(sessions_of(&sql, "patient").await, [old_session.id]);
     assert_eq!(sessions_of(&sql, "definition").await, [new_session.id]);

@@ -24,15 +24,15 @@ async fn leader(sql: &PgPool) -> Option<(i64, u32)> {
 
 /// Waits for a leader: its epoch, and which of the two it is (0 or 1).
 pub(crate) async fn leading(sql: &PgPool, tickers: [&Role; 2]) -> (i64, usize) {
-    until("a leader", async || leader(sql).await.is_some()).await;
-    let (epoch, pid) = leader(sql).await.unwrap();
-    (
-        epoch,
-        tickers
-            .iter()
-            .position(|ticker| ticker.pid() == pid)
-            .unwrap(),
-    )
+    let mut found = None;
+    until("a leader", async || {
+        found = leader(sql).await;
+        found.is_some()
+    })
+    .await;
+    let (epoch, pid) = found.unwrap();
+    let at = tickers.iter().position(|ticker| ticker.pid() == pid);
+    (epoch, at.unwrap())
 }
 
 pub(crate) async fn count(sql: &PgPool, query: &'static str) -> i64 {

@@ -7,6 +7,7 @@ use bellwether_sandbox::Signal;
 use bellwether_schemas::state::{Reason, SessionState, State};
 use chrono::{DateTime, Utc};
 
+use crate::instruments::{Said, measured};
 use crate::support::{Cluster, until};
 use crate::{QUICK, QUICK_SESSIONS};
 
@@ -15,13 +16,10 @@ const TWENTY: (&str, &str) = ("PATIENT_MAX_CONCURRENT", "20");
 #[tokio::test(flavor = "multi_thread")]
 async fn a_killed_workers_twenty_all_end_once_on_the_other() {
     const REDISPATCH_MAX: f64 = 12.5;
-    let Some(cluster) = Cluster::postgres().await else {
+    let Some((cluster, journal, _roles)) = Cluster::staffed(&[]).await else {
         return;
     };
     let sql = cluster.sql().await;
-    let journal = cluster.journal();
-    let _ticker = cluster.ticker(&[]);
-    let _relay = cluster.relay();
     let mut first = cluster.worker("first", &[TWENTY]).await;
     let ids = cluster.enqueue(20, &journal.work(&[600_000, 50])).await;
     until("20 started", async || journal.starts() == 20).await;
@@ -66,17 +64,14 @@ async fn a_killed_workers_twenty_all_end_once_on_the_other() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn r19_stale_owner_after_sigstop_changes_no_row() {
-    let Some(cluster) = Cluster::postgres().await else {
+    let Some((cluster, journal, _roles, collector)) = measured(QUICK_SESSIONS).await else {
         return;
     };
-    let journal = cluster.journal();
-    let _ticker = cluster.ticker(QUICK_SESSIONS);
-    let _relay = cluster.relay();
     // One slot: what is dispatched again is not sent to the one that cannot take it.
     let one = ("PATIENT_MAX_CONCURRENT", "1");
     let mut stale = cluster.worker("stale", &[QUICK, one]).await;
-    // Long enough to be paused in, and over when it goes on: then it commits, whatever it is told.
-    let mut work = journal.work(&[2_500, 50]);
+    // It is over when it goes on: then it commits, whatever it is told.
+    let (mut work, gate) = journal.gated("gate");
     work.deaf = true;
     let [id] = cluster.enqueue(1, &work).await[..] else {
         unreachable!()
@@ -93,10 +88,10 @@ async fn r19_stale_owner_after_sigstop_changes_no_row() {
         "worker paused: its work ended elsewhere after {:.2} s",
         paused.elapsed().as_secs_f64()
     );
-    tokio::time::sleep(Duration::from_secs(3).saturating_sub(paused.elapsed())).await;
     let before = cluster.story(id).await;
     assert_eq!((before.execution.generation, before.fenced.len()), (2, 0));
 
+    gate.open();
     stale.resume();
     until("the refusal", async || {
         !cluster.story(id).await.fenced.is_empty()
@@ -119,6 +114,14 @@ async fn r19_stale_owner_after_sigstop_changes_no_row() {
         .map(|f| (f.generation, f.outcome.as_str()))
         .collect();
     assert_eq!(refused, [(1, "complete")]);
+    let ended = [("reason", "ended")];
+    let (said, ticker) = (Said::by_workers(&collector), Said::by_tickers(&collector));
+    said.until("bellwether.commit.rejected", &ended, 1).await;
+    ticker.until("bellwether.sessions.lost", &[], 1).await;
+    let lost = [("reason", "worker_lost"), ("outcome", "retrying")];
+    ticker
+        .until("bellwether.executions.recovered", &lost, 1)
+        .await;
     // A lost session never comes back: the process goes on under a new one.
     until("its new session", async || {
         cluster.session_of(&stale).await.is_some()
@@ -143,7 +146,8 @@ async fn r20_two_processes_with_every_message_twice_run_each_once() {
     };
     let journal = cluster.journal();
     let _relay = cluster.relay();
-    cluster.enqueue(EXECUTIONS, &journal.work(&[0])).await;
+    // Slow enough that the second is there before the first could have done all.
+    cluster.enqueue(EXECUTIONS, &journal.work(&[40])).await;
     let context = jetstream::new(cluster.nats.clone());
     let stream = context
         .get_stream_no_info(cluster.subjects.work_stream())
@@ -196,13 +200,12 @@ async fn r20_two_processes_with_every_message_twice_run_each_once() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn r34_ownership_rests_on_the_ledger() {
-    let Some(cluster) = Cluster::postgres().await else {
+    // A ticker that gives work out and takes none away: the worker itself has to obey.
+    let Some((cluster, journal, _roles)) = Cluster::staffed(&["--session-lease", "1h"]).await
+    else {
         return;
     };
     let sql = cluster.sql().await;
-    let journal = cluster.journal();
-    let _ticker = cluster.ticker(QUICK_SESSIONS);
-    let _relay = cluster.relay();
     let mut healthy = cluster.worker("healthy", &[QUICK]).await;
     let [id] = cluster.enqueue(1, &journal.work(&[600_000, 50])).await[..] else {
         unreachable!()
@@ -222,9 +225,7 @@ async fn r34_ownership_rests_on_the_ledger() {
     })
     .await;
     let execution = cluster.execution(id).await;
-    // Charged if the sweep was faster than the handler that obeyed and was released.
-    assert_eq!(execution.generation, 2);
-    assert!((1..=2).contains(&execution.attempt), "{execution:?}");
+    assert_eq!((execution.generation, execution.attempt), (2, 1));
     assert_ne!(execution.session_id, Some(session.id));
     assert!(healthy.is_running());
     journal.assert_each_ended_once(1);
@@ -234,22 +235,25 @@ async fn r34_ownership_rests_on_the_ledger() {
 #[tokio::test(flavor = "multi_thread")]
 async fn sigterm_with_twenty_running_commits_or_releases_all_within_the_drain_limit() {
     const DRAIN: Duration = Duration::from_secs(4);
-    let Some(cluster) = Cluster::postgres().await else {
+    let Some((cluster, journal, _roles)) = Cluster::staffed(QUICK_SESSIONS).await else {
         return;
     };
-    let journal = cluster.journal();
-    let _ticker = cluster.ticker(QUICK_SESSIONS);
-    let _relay = cluster.relay();
     let mut first = cluster
         .worker("first", &[TWENTY, ("PATIENT_DRAIN_MS", "4000")])
         .await;
     let session = cluster.session_of(&first).await.unwrap().id;
     let long = cluster.enqueue(10, &journal.work(&[600_000, 50])).await;
-    let short = cluster.enqueue(10, &journal.work(&[2_500])).await;
+    let (work, gate) = journal.gated("gate");
+    let short = cluster.enqueue(10, &work).await;
     until("20 started", async || journal.starts() == 20).await;
-    let later = cluster.enqueue(20, &journal.work(&[50])).await;
 
-    let (code, took) = first.end(Signal::TERM).await;
+    let letting_go = async {
+        cluster.until_draining_for(session, Duration::ZERO).await;
+        gate.open();
+        // Half of its slots come free now.
+        cluster.enqueue(20, &journal.work(&[50])).await
+    };
+    let ((code, took), later) = tokio::join!(first.end(Signal::TERM), letting_go);
     println!(
         "SIGTERM with 20 running: ended after {:.2} s",
         took.as_secs_f64()
@@ -280,12 +284,7 @@ async fn sigterm_with_twenty_running_commits_or_releases_all_within_the_drain_li
             "claimed after SIGTERM"
         );
     }
-    let ended = cluster
-        .sessions()
-        .await
-        .into_iter()
-        .find(|s| s.id == session)
-        .unwrap();
+    let ended = cluster.newest_session_of(&first).await;
     assert_eq!((ended.state, ended.running), (SessionState::Closed, 0));
 
     let _second = cluster.worker("second", &[TWENTY]).await;
@@ -300,12 +299,9 @@ async fn sigterm_with_twenty_running_commits_or_releases_all_within_the_drain_li
 
 #[tokio::test(flavor = "multi_thread")]
 async fn r113_a_panic_releases_its_slot_and_the_next_claim_succeeds() {
-    let Some(cluster) = Cluster::postgres().await else {
+    let Some((cluster, journal, _roles)) = Cluster::staffed(&[]).await else {
         return;
     };
-    let journal = cluster.journal();
-    let _ticker = cluster.ticker(&[]);
-    let _relay = cluster.relay();
     let mut worker = cluster
         .worker("worker", &[("PATIENT_MAX_CONCURRENT", "1")])
         .await;

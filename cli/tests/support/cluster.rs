@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
 
 use bellwether_client::{Client, NewExecution, NewSchedule, Timing};
 use bellwether_sandbox::{
@@ -14,6 +15,7 @@ use bellwether_schemas::state::{SessionState, State};
 use bellwether_schemas::subject::Subjects;
 use bellwether_store::inspect::{ExecutionStory, ExecutionView, SessionView};
 use bellwether_store::{Options, Store};
+use chrono::{DateTime, Utc};
 use sqlx::postgres::{PgConnectOptions, PgPool, PgPoolOptions};
 use tempfile::TempDir;
 use tokio::sync::{Mutex, MutexGuard};
@@ -47,7 +49,8 @@ pub(crate) struct Cluster {
     nats_url: String,
     started: AtomicU32,
     folder: TempDir,
-    _serial: MutexGuard<'static, ()>,
+    /// None = another cluster of the test has it.
+    _serial: Option<MutexGuard<'static, ()>>,
 }
 
 impl Cluster {
@@ -58,11 +61,24 @@ impl Cluster {
         Some(Self::new(serial, url, None, None).await)
     }
 
+    /// The same with a journal, and with a ticker (started with `args`) and a relay that work.
+    pub(crate) async fn staffed(args: &[&str]) -> Option<(Self, Journal, [Role; 2])> {
+        let cluster = Self::postgres().await?;
+        let journal = cluster.journal();
+        let roles = [cluster.ticker(args), cluster.relay()];
+        Some((cluster, journal, roles))
+    }
+
     /// On the shared Postgres and a nats-server of its own, to be killed.
     pub(crate) async fn with_own_nats() -> Option<Self> {
+        Self::with_nats_of(&NatsOptions::default()).await
+    }
+
+    /// The same with settings of its own.
+    pub(crate) async fn with_nats_of(options: &NatsOptions) -> Option<Self> {
         let serial = serial().await;
         let url = shared::postgres_url().await.unwrap()?;
-        let nats = NatsServer::start(&NatsOptions::default()).await.unwrap();
+        let nats = NatsServer::start(options).await.unwrap();
         Some(Self::new(serial, url, Some(nats), None).await)
     }
 
@@ -74,7 +90,7 @@ impl Cluster {
         let brokers = NatsCluster::start(3).await.unwrap();
         let variables = vec![("BELLWETHER_NATS_REPLICAS", "3".to_owned())];
         let nats_url = brokers.url();
-        let mut cluster = Self::on(serial, url, nats_url, variables).await;
+        let mut cluster = Self::on(Some(serial), url, nats_url, variables).await;
         cluster.own_brokers = Some(brokers);
         Some(cluster)
     }
@@ -104,6 +120,15 @@ impl Cluster {
         Some(Self::new(serial, postgres.url(), None, Some(postgres)).await)
     }
 
+    /// Another one, on the shared Postgres and the shared nats-server, that lives beside this one.
+    pub(crate) async fn beside(&self) -> Self {
+        let url = shared::postgres_url().await.unwrap();
+        // A test that skips Postgres has ended before.
+        let url = url.unwrap();
+        let nats_url = shared::nats_url().await.unwrap();
+        Self::on(None, url, nats_url, Vec::new()).await
+    }
+
     /// On a SQLite file of its own and the shared nats-server.
     pub(crate) async fn sqlite() -> Self {
         Self::new(serial().await, String::new(), None, None).await
@@ -119,13 +144,13 @@ impl Cluster {
             Some(server) => server.url(),
             None => shared::nats_url().await.unwrap(),
         };
-        let mut cluster = Self::on(serial, database_url, nats_url, Vec::new()).await;
+        let mut cluster = Self::on(Some(serial), database_url, nats_url, Vec::new()).await;
         (cluster.own_nats, cluster.own_postgres) = (own_nats, own_postgres);
         cluster
     }
 
     async fn on(
-        serial: MutexGuard<'static, ()>,
+        serial: Option<MutexGuard<'static, ()>>,
         mut database_url: String,
         nats_url: String,
         variables: Vec<(&'static str, String)>,
@@ -256,7 +281,13 @@ impl Cluster {
 
     /// Runs one of the binary's commands on this cluster.
     pub(crate) async fn bellwether(&self, args: &[&str]) -> Answer {
-        bellwether_in(self.folder.path(), &self.environment(), args).await
+        self.bellwether_with(&[], args).await
+    }
+
+    /// The same with more variables.
+    pub(crate) async fn bellwether_with(&self, env: &[(&str, &str)], args: &[&str]) -> Answer {
+        let env = [&self.environment(), env].concat();
+        bellwether_in(self.folder.path(), &env, args).await
     }
 
     pub(crate) fn database_url(&self) -> &str {
@@ -322,6 +353,33 @@ impl Cluster {
         self.sessions().await.into_iter().find(live)
     }
 
+    /// The newest session of a process, live or ended.
+    pub(crate) async fn newest_session_of(&self, worker: &Role) -> SessionView {
+        let all = self.sessions().await;
+        let own = all.into_iter().find(|s| s.pid == worker.pid());
+        own.unwrap()
+    }
+
+    /// The ledger's clock.
+    pub(crate) async fn now(&self) -> DateTime<Utc> {
+        patiently(async || self.store.ledger().await).await.now
+    }
+
+    /// Waits until a session has drained for so long.
+    pub(crate) async fn until_draining_for(&self, session: Uuid, time: Duration) {
+        until("its drain", async || {
+            let all = self.sessions().await;
+            let own = all.iter().find(|s| s.id == session);
+            let Some(since) = own.and_then(|s| s.draining_since) else {
+                return false;
+            };
+            (self.now().await - since)
+                .to_std()
+                .is_ok_and(|drained| drained >= time)
+        })
+        .await;
+    }
+
     /// How many executions there are.
     pub(crate) async fn planned(&self) -> usize {
         let counts = self.counts().await;
@@ -345,15 +403,19 @@ impl Cluster {
             .collect()
     }
 
-    /// Waits until so many executions have succeeded and none stands anywhere else.
+    /// Waits until so many executions have succeeded and none stands anywhere else: as long as
+    /// any comes to its end, for how fast they do is no matter here.
     pub(crate) async fn until_all_succeeded(&self, executions: usize) {
         let wanted = BTreeMap::from([(State::Succeeded, u64::try_from(executions).unwrap())]);
-        let all = eventually(async || self.counts().await == wanted).await;
-        assert!(
-            all,
-            "not all of {executions} succeeded: {:?}",
-            self.counts().await
-        );
+        let mut last = self.counts().await;
+        while last != wanted {
+            let before = last.get(&State::Succeeded).copied();
+            let moved = eventually(async || {
+                last = self.counts().await;
+                last == wanted || last.get(&State::Succeeded).copied() > before
+            });
+            assert!(moved.await, "not all of {executions} succeeded: {last:?}");
+        }
     }
 
     /// Waits until no execution is left that may still move.

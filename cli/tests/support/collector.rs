@@ -36,8 +36,21 @@ pub(crate) struct Span {
 struct Received {
     spans: Vec<Span>,
     metrics: usize,
-    /// The newest value of each series, by service, name and labels.
-    values: BTreeMap<(String, String, String), f64>,
+    /// By service, name, process and labels.
+    values: BTreeMap<(String, String, String, Labels), Point>,
+}
+
+type Labels = BTreeMap<String, String>;
+
+/// What was heard of one series.
+#[derive(Debug, Clone, Copy, Default)]
+struct Point {
+    /// The newest value; of a histogram, how many it has recorded.
+    value: f64,
+    /// What a histogram has recorded in all, in seconds.
+    seconds: f64,
+    /// The largest value so far.
+    peak: f64,
 }
 
 /// Takes what comes until it is dropped.
@@ -95,21 +108,40 @@ impl Collector {
     /// The newest values of an instrument of a service, added up over its labels and processes; a
     /// histogram counts what it has recorded.
     pub(crate) fn sum(&self, service: &str, name: &str) -> f64 {
-        self.series(service, name).iter().sum()
+        self.sum_of(service, name, &[])
+    }
+
+    /// The same of those series alone that carry all of these labels.
+    pub(crate) fn sum_of(&self, service: &str, name: &str, labels: &[(&str, &str)]) -> f64 {
+        let all = self.series(service, name, labels).into_iter();
+        all.map(|point| point.value).sum()
     }
 
     /// The largest of the newest values, if any came.
     pub(crate) fn newest(&self, service: &str, name: &str) -> Option<f64> {
-        self.series(service, name).into_iter().reduce(f64::max)
+        let all = self.series(service, name, &[]).into_iter();
+        all.map(|point| point.value).reduce(f64::max)
     }
 
-    fn series(&self, service: &str, name: &str) -> Vec<f64> {
+    /// The largest value that any series of it ever had.
+    pub(crate) fn peak(&self, service: &str, name: &str) -> f64 {
+        let all = self.series(service, name, &[]).into_iter();
+        all.map(|point| point.peak).fold(0.0, f64::max)
+    }
+
+    /// What a histogram has recorded in all, in seconds.
+    pub(crate) fn seconds(&self, service: &str, name: &str) -> f64 {
+        let all = self.series(service, name, &[]).into_iter();
+        all.map(|point| point.seconds).sum()
+    }
+
+    fn series(&self, service: &str, name: &str, labels: &[(&str, &str)]) -> Vec<Point> {
         let received = self.received.lock().unwrap();
-        let of_it = received
-            .values
-            .iter()
-            .filter(|((of, named, _), _)| of == service && named == name);
-        of_it.map(|(_, value)| *value).collect()
+        let of_it = received.values.iter().filter(|((of, named, _, has), _)| {
+            let carries = |(key, value): &(&str, &str)| has.get(*key).is_some_and(|is| is == value);
+            of == service && named == name && labels.iter().all(carries)
+        });
+        of_it.map(|(_, point)| *point).collect()
     }
 
     /// How many exports of metrics came.
@@ -199,17 +231,19 @@ fn take_metrics(body: &[u8], received: &mut Received) {
         let pid = resource.get("process.pid").cloned().unwrap_or_default();
         let all = of_process.scope_metrics.into_iter();
         for metric in all.flat_map(|one| one.metrics) {
-            for (labels, value) in points(metric.data) {
-                let series = format!("{pid} {labels:?}");
-                let key = (service.clone(), metric.name.clone(), series);
-                received.values.insert(key, value);
+            for (labels, point) in points(metric.data) {
+                let name = metric.name.clone();
+                let key = (service.clone(), name, pid.clone(), labels);
+                let known = received.values.entry(key).or_default();
+                let peak = known.peak.max(point.value);
+                *known = Point { peak, ..point };
             }
         }
     }
 }
 
 /// Labels and value of each point.
-fn points(data: Option<Data>) -> Vec<(BTreeMap<String, String>, f64)> {
+fn points(data: Option<Data>) -> Vec<(Labels, Point)> {
     let numbers = match data {
         Some(Data::Gauge(gauge)) => gauge.data_points,
         Some(Data::Sum(sum)) => sum.data_points,
@@ -217,10 +251,12 @@ fn points(data: Option<Data>) -> Vec<(BTreeMap<String, String>, f64)> {
             let all = histogram.data_points.iter();
             return all
                 .map(|point| {
-                    (
-                        words(&point.attributes),
-                        f64::from(u32::try_from(point.count).unwrap_or(u32::MAX)),
-                    )
+                    let recorded = Point {
+                        value: f64::from(u32::try_from(point.count).unwrap_or(u32::MAX)),
+                        seconds: point.sum.unwrap_or_default(),
+                        peak: 0.0,
+                    };
+                    (words(&point.attributes), recorded)
                 })
                 .collect();
         }
@@ -232,11 +268,17 @@ fn points(data: Option<Data>) -> Vec<(BTreeMap<String, String>, f64)> {
         None => 0.0,
     };
     let all = numbers.into_iter();
-    all.map(|point| (words(&point.attributes), value(point.value)))
-        .collect()
+    all.map(|point| {
+        let recorded = Point {
+            value: value(point.value),
+            ..Point::default()
+        };
+        (words(&point.attributes), recorded)
+    })
+    .collect()
 }
 
-fn words(attributes: &[KeyValue]) -> BTreeMap<String, String> {
+fn words(attributes: &[KeyValue]) -> Labels {
     let word = |value: &Option<AnyValue>| match value.as_ref().and_then(|v| v.value.as_ref()) {
         Some(Value::StringValue(text)) => text.clone(),
         Some(Value::IntValue(number)) => number.to_string(),

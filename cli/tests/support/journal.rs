@@ -22,6 +22,18 @@ pub(crate) struct Work {
     pub(crate) steps: u32,
     /// Where to write down what happens.
     pub(crate) journal: Option<PathBuf>,
+    /// A file without which no first attempt ends.
+    pub(crate) gate: Option<PathBuf>,
+}
+
+/// What holds handlers until a test has seen what it wanted to see.
+#[derive(Debug)]
+pub(crate) struct Gate(PathBuf);
+
+impl Gate {
+    pub(crate) fn open(&self) {
+        std::fs::write(&self.0, "").unwrap();
+    }
 }
 
 impl Work {
@@ -60,6 +72,14 @@ impl Journal {
             journal: Some(self.0.clone()),
             ..Work::default()
         }
+    }
+
+    /// Work whose first attempt ends when its gate is open and no sooner; later ones at once.
+    pub(crate) fn gated(&self, gate: &str) -> (Work, Gate) {
+        let mut work = self.work(&[0]);
+        let gate = self.0.with_extension(gate);
+        work.gate = Some(gate.clone());
+        (work, Gate(gate))
     }
 
     pub(crate) fn notes(&self) -> Vec<Note> {

@@ -5,6 +5,7 @@
 //! * `book` writes down its operation in a table of its own, and the first time ends the process
 //!   before it can complete: the window that *effectively once* speaks of. The unique key on
 //!   `operation_id` makes the repeat harmless.
+//! * `contradict` says that it has failed after its own transaction has completed it.
 
 use std::env;
 use std::process::abort;
@@ -12,6 +13,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use anyhow::Context as _;
+use bellwether_worker::store::Transaction;
 use bellwether_worker::{Context, Lease, Worker, job};
 use serde::Deserialize;
 use sqlx::postgres::{PgConnectOptions, PgPool};
@@ -57,11 +59,27 @@ async fn book(ctx: Context) -> Result<&'static str, anyhow::Error> {
     })
 }
 
+#[job(name = "contradict", queue = "hostile")]
+async fn contradict(ctx: Context) -> Result<(), anyhow::Error> {
+    let schema = variable("BELLWETHER_DATABASE_SCHEMA")?;
+    let mut tx = database().await?.begin().await?;
+    let own = Transaction::Postgres {
+        connection: &mut tx,
+        schema: &schema,
+    };
+    ctx.commit_in(own, "done").await?;
+    tx.commit().await?;
+    anyhow::bail!("failed after it was done")
+}
+
+fn variable(name: &'static str) -> anyhow::Result<String> {
+    env::var(name).with_context(|| format!("{name} is not set"))
+}
+
 /// The schema that the worker uses, too.
 async fn database() -> anyhow::Result<PgPool> {
-    let var = |name: &'static str| env::var(name).with_context(|| format!("{name} is not set"));
-    let options = PgConnectOptions::from_str(&var("BELLWETHER_DATABASE_URL")?)?;
-    let schema = var("BELLWETHER_DATABASE_SCHEMA")?;
+    let options = PgConnectOptions::from_str(&variable("BELLWETHER_DATABASE_URL")?)?;
+    let schema = variable("BELLWETHER_DATABASE_SCHEMA")?;
     Ok(PgPool::connect_with(options.options([("search_path", schema)])).await?)
 }
 
@@ -74,11 +92,7 @@ async fn main() -> anyhow::Result<()> {
         .register(abort_process::job())
         .register(sound::job())
         .register(book::job())
-        .lease(Lease {
-            ttl,
-            renew_every: ttl / 3,
-            fence_after: ttl * 7 / 9,
-            cancel_after: ttl * 2,
-        });
+        .register(contradict::job())
+        .lease(Lease::of(ttl));
     Ok(worker.run().await?)
 }

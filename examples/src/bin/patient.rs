@@ -9,7 +9,10 @@ use std::time::Duration;
 use std::{env, fs::File, io::Write};
 
 use bellwether_telemetry::Format;
-use bellwether_worker::{Context, Lease, Outcome, ProbeContext, Probed, Worker, job};
+use bellwether_worker::store::Options;
+use bellwether_worker::{
+    Builder, Context, Lease, Outcome, Persist, ProbeContext, Probed, Worker, job,
+};
 use serde::Deserialize;
 
 /// What to do.
@@ -31,6 +34,8 @@ struct Work {
     steps: u32,
     /// A file that gets a line for each start and end.
     journal: Option<PathBuf>,
+    /// A file without which no first attempt ends.
+    gate: Option<PathBuf>,
 }
 
 impl Work {
@@ -43,6 +48,17 @@ impl Work {
         let line = format!("{what} {id} {generation} {shard} {}\n", std::process::id());
         let mut file = File::options().create(true).append(true).open(path)?;
         file.write_all(line.as_bytes())
+    }
+}
+
+/// Takes its time, unless it is told to stop and hears it.
+async fn take(time: Duration, work: &Work, ctx: &Context) -> anyhow::Result<()> {
+    tokio::select! {
+        () = tokio::time::sleep(time) => Ok(()),
+        () = ctx.cancelled(), if !work.deaf => {
+            work.note("cancelled", ctx)?;
+            anyhow::bail!("stopped before its end");
+        }
     }
 }
 
@@ -66,16 +82,15 @@ async fn patient(ctx: Context, work: Work) -> anyhow::Result<Outcome> {
         std::thread::sleep(time);
     }
     for step in begin(&ctx)?..steps {
-        tokio::select! {
-            () = tokio::time::sleep(time) => {}
-            () = ctx.cancelled(), if !work.deaf => {
-                work.note("cancelled", &ctx)?;
-                anyhow::bail!("stopped before its end");
-            }
-        }
+        take(time, &work, &ctx).await?;
         if work.steps > 0 {
             ctx.checkpoint((step + 1).to_string()).await?;
             work.note(&format!("step-{}", step + 1), &ctx)?;
+        }
+    }
+    if let Some(gate) = work.gate.as_ref().filter(|_| ctx.generation() == 1) {
+        while !gate.exists() {
+            take(Duration::from_millis(20), &work, &ctx).await?;
         }
     }
     work.note("end", &ctx)?;
@@ -115,10 +130,31 @@ fn begin(ctx: &Context) -> anyhow::Result<u32> {
 #[tokio::main]
 async fn main() -> anyhow::Result<()> {
     let telemetry = bellwether_telemetry::init("patient", "info", Format::Auto)?;
-    let mut worker = Worker::builder()
-        .from_env()
-        .register(patient::job())
-        .register(careful::job());
+    let worker = set_up(Worker::builder().from_env())?.build()?;
+    let ended = match env::var("PATIENT_ALSO") {
+        Ok(namespace) => beside(worker, namespace).await,
+        Err(_unset) => Ok(worker.run().await?),
+    };
+    telemetry.shutdown().await;
+    ended
+}
+
+/// Runs a second worker in this process, on a ledger and in a namespace of its own; both end with
+/// the first signal.
+async fn beside(first: Worker, namespace: String) -> anyhow::Result<()> {
+    let mut ledger = Options::new(env::var("PATIENT_ALSO_DATABASE_URL")?);
+    ledger.schema.clone_from(&namespace);
+    let second = Worker::builder().from_env().namespace(namespace);
+    let second = second.database(ledger).name("beside");
+    let second = second.register(patient::job()).build()?;
+    let (first, second) = tokio::join!(first.run(), second.run());
+    first?;
+    Ok(second?)
+}
+
+/// What the `PATIENT_…` variables say.
+fn set_up(builder: Builder) -> anyhow::Result<Builder> {
+    let mut worker = builder.register(patient::job()).register(careful::job());
     if let Ok(name) = env::var("PATIENT_NAME") {
         worker = worker.name(name);
     }
@@ -136,14 +172,18 @@ async fn main() -> anyhow::Result<()> {
     }
     if let Ok(ms) = env::var("PATIENT_LEASE_MS") {
         let ttl = Duration::from_millis(ms.parse()?);
-        worker = worker.lease(Lease {
-            ttl,
-            renew_every: ttl / 3,
-            fence_after: ttl * 7 / 9,
-            cancel_after: ttl * 2,
-        });
+        worker = worker.lease(Lease::of(ttl));
     }
-    let ended = worker.run().await;
-    telemetry.shutdown().await;
-    Ok(ended?)
+    let mut persist = Persist::default();
+    if let Ok(results) = env::var("PATIENT_HIGH_WATER") {
+        persist.high_water = results.parse()?;
+        persist.low_water = persist.high_water / 2;
+    }
+    if let Ok(tries) = env::var("PATIENT_TRIES") {
+        persist.tries = tries.parse()?;
+    }
+    if let Ok(ms) = env::var("PATIENT_RETRY_MS") {
+        persist.retry_every = Duration::from_millis(ms.parse()?);
+    }
+    Ok(worker.persist(persist))
 }

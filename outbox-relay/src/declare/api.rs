@@ -57,6 +57,29 @@ pub(super) async fn consumer_info(
     missing_is_none(call(js, format!("CONSUMER.INFO.{stream}.{name}"), &json!({})).await)
 }
 
+/// All consumers that the server can say something about now, 256 a request.
+pub(super) async fn list_consumers(
+    js: &Context,
+    stream: &str,
+) -> Result<Vec<consumer::Info>, Failure> {
+    #[derive(serde::Deserialize)]
+    struct Page {
+        total: usize,
+        consumers: Option<Vec<consumer::Info>>,
+    }
+    let mut all = Vec::new();
+    loop {
+        let request = json!({ "offset": all.len() });
+        let page: Page = call(js, format!("CONSUMER.LIST.{stream}"), &request).await?;
+        let found = page.consumers.unwrap_or_default();
+        let is_last = found.is_empty();
+        all.extend(found);
+        if is_last || all.len() >= page.total {
+            return Ok(all);
+        }
+    }
+}
+
 /// The filter stands in the subject, so that an access list can pin it.
 pub(super) async fn write_consumer(
     js: &Context,

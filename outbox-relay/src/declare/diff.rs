@@ -171,7 +171,9 @@ mod tests {
     #[test]
     fn a_pause_is_no_difference() {
         let subjects = Subjects::new("bw").unwrap();
-        let declared = settings::consumers(&subjects, "q").remove(0).config;
+        let declared = settings::consumers(&subjects, "q", &settings::StreamLimits::default())
+            .remove(0)
+            .config;
         let mut found = declared.clone();
         found.pause_until = Some(async_nats::datetime::now());
         assert_eq!(consumers(&declared, &found), []);

@@ -2,17 +2,15 @@
 
 use async_nats::jetstream::context::RequestError;
 use async_nats::jetstream::{Context, stream};
+use bellwether_schemas::names;
 use bellwether_schemas::subject::Subjects;
 use chrono::{DateTime, Utc};
-use futures_util::{FutureExt, StreamExt, TryStreamExt};
 use uuid::Uuid;
 
-use super::api::{self, Failure, Write};
+use super::api::{self, Failure};
+use super::consumers::{declare_consumers, survey};
 use super::diff::{self, Difference};
-use super::settings::{self, Consumer, LEDGER_KEY, StreamLimits};
-
-/// Consumers declared at the same time.
-const CONSUMERS_AT_ONCE: usize = 8;
+use super::settings::{self, LEDGER_KEY, StreamLimits};
 
 /// What may be done about what exists.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -59,6 +57,17 @@ pub enum Error {
         found: String,
         /// The caller's ledger.
         ledger: Uuid,
+    },
+
+    /// A name that can be no queue: its filter would reach into other queues' lanes. The server
+    /// was not asked for anything.
+    #[error(
+        "{name:?} can be no queue: use 1 to 64 of A-Z a-z 0-9 _ -; delete its row from the table \
+         `queue`, somebody has written it there by hand"
+    )]
+    Queue {
+        /// The name.
+        name: String,
     },
 
     /// What exists differs from what this build declares ([`Mode::Create`]).
@@ -123,7 +132,10 @@ impl Error {
     pub fn is_config(&self) -> bool {
         matches!(
             self,
-            Self::OtherLedger { .. } | Self::Different { .. } | Self::Unchangeable { .. }
+            Self::OtherLedger { .. }
+                | Self::Queue { .. }
+                | Self::Different { .. }
+                | Self::Unchangeable { .. }
         )
     }
 
@@ -168,23 +180,30 @@ pub async fn declare(
     mode: Mode,
     limits: &StreamLimits,
 ) -> Result<Declared, Error> {
+    // Before any call: the server would take an update to a filter that overlaps another.
+    if let Some(name) = queues.iter().find(|name| !names::is_valid(name)) {
+        return Err(Error::Queue { name: name.clone() });
+    }
+    let declared = declare_streams(js, ledger_id, subjects, mode, limits).await?;
+    let rest = survey(js, subjects, queues, mode, limits).await?;
+    declare_consumers(js, rest, mode, &|| true).await?;
+    Ok(declared)
+}
+
+/// The first half of [`declare`]: what has to be there before anything is published.
+pub(crate) async fn declare_streams(
+    js: &Context,
+    ledger_id: Uuid,
+    subjects: &Subjects,
+    mode: Mode,
+    limits: &StreamLimits,
+) -> Result<Declared, Error> {
     let work = settings::work(subjects, ledger_id, limits);
     let submit = settings::submit(subjects, ledger_id, limits);
-    let declared = Declared {
+    Ok(Declared {
         work: declare_stream(js, ledger_id, &work, mode).await?,
         submit: declare_stream(js, ledger_id, &submit, mode).await?,
-    };
-    let consumers = queues
-        .iter()
-        .flat_map(|queue| settings::consumers(subjects, queue));
-    let calls: Vec<_> = consumers
-        .map(|consumer| declare_consumer(js, consumer, mode).boxed())
-        .collect();
-    futures_util::stream::iter(calls)
-        .buffer_unordered(CONSUMERS_AT_ONCE)
-        .try_collect::<()>()
-        .await?;
-    Ok(declared)
+    })
 }
 
 async fn declare_stream(
@@ -247,43 +266,7 @@ async fn find_or_create_stream(
     }
 }
 
-pub(super) async fn declare_consumer(
-    js: &Context,
-    declared: Consumer,
-    mode: Mode,
-) -> Result<(), Error> {
-    let Consumer { stream, name, .. } = &declared;
-    let what = format!("consumer {name} on {stream}");
-    let creating = format!("create {what}");
-    let failure = match api::write_consumer(js, &declared, Write::Create).await {
-        Ok(_info) => return Ok(()),
-        Err(failure) if api::already_exists(&failure) => failure,
-        Err(failure) => return Err(Error::from_failure(&creating, failure)),
-    };
-    let found = api::consumer_info(js, stream, name)
-        .await
-        .map_err(|failure| Error::from_failure(&format!("look up {what}"), failure))?
-        .ok_or_else(|| Error::from_failure(&creating, failure))?;
-    let differences = diff::consumers(&declared.config, &found.config);
-    if differences.is_empty() {
-        return Ok(());
-    }
-    match mode {
-        Mode::Create => Err(Error::Different { what, differences }),
-        Mode::Apply => match api::write_consumer(js, &declared, Write::Update).await {
-            Ok(_info) => Ok(()),
-            Err(failure) => {
-                let remedy = format!(
-                    "remove it with `nats consumer rm {stream} {name}` (no message is lost) \
-                     and run `bellwether migrate` again"
-                );
-                Err(unchangeable(what, differences, &remedy, failure))
-            }
-        },
-    }
-}
-
-fn unchangeable(
+pub(super) fn unchangeable(
     what: String,
     differences: Vec<Difference>,
     remedy: &str,

@@ -5,13 +5,16 @@
 //! undo what a newer one has set.
 
 mod api;
+mod consumers;
 mod diff;
 mod flow;
 mod repair;
 mod settings;
 
+pub(crate) use consumers::{declare_consumers, listed, survey};
 pub use diff::Difference;
+pub(crate) use flow::declare_streams;
 pub use flow::{Declared, Error, Mode, StreamIdentity, declare};
 pub(crate) use repair::{look_at, rebuild};
-pub(crate) use settings::doubt;
 pub use settings::{LEDGER_KEY, SUBMIT_DUPLICATE_WINDOW, StreamLimits};
+pub(crate) use settings::{consumer_names, doubt};

@@ -3,8 +3,10 @@
 use async_nats::jetstream::{Context, consumer};
 use bellwether_schemas::subject::Subjects;
 
-use super::flow::{self, Error, Mode};
-use super::{api, settings};
+use super::api;
+use super::consumers::declare_consumer;
+use super::flow::{Error, Mode};
+use super::settings::{self, StreamLimits};
 
 /// How a consumer stands; none if there is no such consumer.
 pub(crate) async fn look_at(
@@ -25,6 +27,7 @@ pub(crate) async fn rebuild(
     queue: &str,
     stream: &str,
     name: &str,
+    limits: &StreamLimits,
 ) -> Result<(), Error> {
     let removing = format!("remove consumer {name} on {stream}");
     let removed = api::delete_consumer(js, stream, name)
@@ -36,11 +39,11 @@ pub(crate) async fn rebuild(
             reason: "the server did not do it".to_owned(),
         });
     }
-    let declared = settings::consumers(subjects, queue)
+    let declared = settings::consumers(subjects, queue, limits)
         .into_iter()
         .find(|consumer| consumer.stream == stream && consumer.name == name);
     match declared {
-        Some(declared) => flow::declare_consumer(js, declared, Mode::Create).await,
+        Some(declared) => declare_consumer(js, declared, Mode::Create).await,
         None => Ok(()),
     }
 }

@@ -26,8 +26,10 @@ const WORK_DUPLICATE_WINDOW: Duration = Duration::from_mins(2);
 /// the message, like the body.
 const SUBMIT_HEADERS_MAX: usize = 16 * 1024;
 
-/// Time from delivery to claim before the broker delivers again.
-const ACK_WAIT: Duration = Duration::from_secs(10);
+/// Shortest `ack_wait`: above the 8 s for which a worker holds a message unless it was told
+/// otherwise, so that no worker can be too slow for an installation that it knows nothing of.
+const ACK_WAIT_MIN: Duration = Duration::from_secs(9);
+const ACK_WAIT_MAX: Duration = Duration::from_hours(1);
 
 /// Delivered and not yet claimed, over the fleet. Not the concurrency limit: claims are acked
 /// at once.
@@ -42,18 +44,14 @@ const PULL_BATCH_MAX: i64 = 256;
 /// Longest pull.
 const PULL_EXPIRES_MAX: Duration = Duration::from_mins(1);
 
-/// Consumers of a cluster above which the server's own advice on replicated assets is near:
-/// each is a raft group, and some 2,000 of these are what one server should carry.
-const REPLICATED_CONSUMERS_MAX: usize = 1_000;
-
 /// What is doubtful about so many queues on streams with these limits, if anything.
 pub(crate) fn doubt(queues: usize, limits: &StreamLimits) -> Option<String> {
     let consumers = queues * (Priority::ALL.len() + 1);
-    (limits.replicas > 1 && consumers > REPLICATED_CONSUMERS_MAX).then(|| {
+    let most = limits.replicated_consumers_max;
+    (limits.replicas > 1 && consumers > most).then(|| {
         format!(
-            "{queues} queues are {consumers} replicated consumers, more than \
-             {REPLICATED_CONSUMERS_MAX}: use fewer queues, or several namespaces on clusters of \
-             their own"
+            "{queues} queues are {consumers} replicated consumers, more than {most}: use fewer \
+             queues, or several namespaces on clusters of their own"
         )
     })
 }
@@ -73,6 +71,15 @@ pub struct StreamLimits {
     /// Messages of one subject. Default 1,000,000. A full lane refuses new messages while
     /// others go on.
     pub subject_messages_max: i64,
+    /// `AckWait` of all consumers: from the delivery of a message to its next one, if no worker
+    /// has claimed it meanwhile. 9 s to 1 h; default 10 s: what a worker that died had received,
+    /// and not claimed, waits no longer. Above the time for which workers hold what they have not
+    /// claimed (8 s, `unclaimed_max` of theirs).
+    pub ack_wait: Duration,
+    /// Consumers of a cluster, four a queue, above which `migrate` and the relay warn. Default
+    /// 1,000: each is a raft group, and some 2,000 of these are what one server should carry.
+    /// The only one of these values that is no setting of a stream.
+    pub replicated_consumers_max: usize,
 }
 
 impl Default for StreamLimits {
@@ -83,13 +90,26 @@ impl Default for StreamLimits {
             work_bytes_max: GIB,
             submit_bytes_max: GIB,
             subject_messages_max: 1_000_000,
+            ack_wait: Duration::from_secs(10),
+            replicated_consumers_max: 1_000,
+        }
+    }
+}
+
+impl StreamLimits {
+    /// Refuses what no installation may choose.
+    pub(crate) fn check(&self) -> Result<(), &'static str> {
+        if (ACK_WAIT_MIN..=ACK_WAIT_MAX).contains(&self.ack_wait) {
+            Ok(())
+        } else {
+            Err("`streams.ack_wait` must be 9 s to 1 h")
         }
     }
 }
 
 /// A consumer and the stream it reads.
 #[derive(Debug, Clone)]
-pub(super) struct Consumer {
+pub(crate) struct Consumer {
     pub(super) stream: String,
     pub(super) name: String,
     pub(super) config: consumer::Config,
@@ -143,22 +163,31 @@ fn common(ledger_id: Uuid, limits: &StreamLimits) -> stream::Config {
     }
 }
 
+/// Stream and name of each consumer of one queue.
+pub(crate) fn consumer_names(subjects: &Subjects, queue: &str) -> Vec<(String, String)> {
+    let consumers = consumers(subjects, queue, &StreamLimits::default()).into_iter();
+    consumers.map(|one| (one.stream, one.name)).collect()
+}
+
 /// The consumers of one queue: one for each lane of WORK, and one of SUBMIT.
-pub(super) fn consumers(subjects: &Subjects, queue: &str) -> Vec<Consumer> {
+pub(super) fn consumers(subjects: &Subjects, queue: &str, limits: &StreamLimits) -> Vec<Consumer> {
+    let ack_wait = limits.ack_wait;
     let lanes = Priority::ALL.iter().map(|&priority| {
         let name = subject::work_consumer(queue, priority);
-        consumer(subjects.work_stream(), name, subjects.work(queue, priority))
+        let filter = subjects.work(queue, priority);
+        consumer(subjects.work_stream(), name, filter, ack_wait)
     });
     let submit = consumer(
         subjects.submit_stream(),
         subject::submit_consumer(queue),
         subjects.submit_queue(queue),
+        ack_wait,
     );
     lanes.chain([submit]).collect()
 }
 
 /// Attempts, delays and dead letters are the ledger's: no delivery limit and no back-off here.
-fn consumer(stream: String, name: String, filter_subject: String) -> Consumer {
+fn consumer(stream: String, name: String, filter_subject: String, ack_wait: Duration) -> Consumer {
     let config = consumer::Config {
         durable_name: Some(name.clone()),
         name: Some(name.clone()),
@@ -166,7 +195,7 @@ fn consumer(stream: String, name: String, filter_subject: String) -> Consumer {
         deliver_policy: DeliverPolicy::All,
         ack_policy: AckPolicy::Explicit,
         replay_policy: ReplayPolicy::Instant,
-        ack_wait: ACK_WAIT,
+        ack_wait,
         max_deliver: -1,
         max_ack_pending: ACK_PENDING_MAX,
         max_waiting: WAITING_MAX,
@@ -193,7 +222,8 @@ mod tests {
     /// The maintenance period is the ticker's: its sweeps look every second.
     #[test]
     fn r45_a_delivery_has_ten_seconds_and_a_dispatch_five_tries_with_a_capped_back_off() {
-        for consumer in consumers(&Subjects::new("bw").unwrap(), "default") {
+        let subjects = Subjects::new("bw").unwrap();
+        for consumer in consumers(&subjects, "default", &StreamLimits::default()) {
             assert_eq!(consumer.config.ack_wait, Duration::from_secs(10));
         }
         let options = crate::Options::default();

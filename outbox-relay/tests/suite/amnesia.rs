@@ -47,14 +47,12 @@ async fn p69_p12_a_wiped_broker_gets_every_waiting_execution_under_a_new_number(
     let stats = relay.handle.stats();
     assert_eq!((stats.work_losses, stats.submit_losses), (1, 1));
     assert!((700..=710).contains(&stats.redispatched), "{stats:?}");
-    assert!(
-        broker
-            .consumer(&broker.subjects.work_stream(), "q-normal")
-            .await
-            .is_some()
-    );
-
     let work = broker.subjects.work_stream();
+    eventually("its consumer", SOON, async || {
+        broker.consumer(&work, "q-normal").await.is_some()
+    })
+    .await
+    .unwrap();
     eventually("the end of the condition", SOON, async || {
         ledger.store.redispatch_lost(&work, 500).await.unwrap() == 0
     })
@@ -178,10 +176,11 @@ async fn a_lost_submit_stream_is_reported_and_dispatches_nothing_again() {
     .await
     .unwrap();
     let submit = broker.subjects.submit_stream();
-    assert!(
-        broker.consumer(&submit, "q").await.is_some(),
-        "declared again with its consumer"
-    );
+    eventually("its consumer", SOON, async || {
+        broker.consumer(&submit, "q").await.is_some()
+    })
+    .await
+    .unwrap();
     let work = broker.subjects.work_stream();
     assert_eq!(ledger.store.redispatch_lost(&work, 500).await.unwrap(), 0);
     assert_eq!(relay.handle.stats().work_losses, 0);

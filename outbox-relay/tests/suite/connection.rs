@@ -17,7 +17,7 @@ async fn an_unreachable_server_is_an_error_in_bounded_time() {
     };
     let start = Instant::now();
     let error = nats::connect(&options).await.unwrap_err();
-    assert!(start.elapsed() < Duration::from_secs(5));
+    assert!(start.elapsed() < options.patience * 20);
     let text = error.to_string();
     assert!(matches!(error, Error::Unreachable { .. }), "{text}");
     assert!(

@@ -11,6 +11,7 @@ use bellwether_outbox_relay::declare::SUBMIT_DUPLICATE_WINDOW;
 use bellwether_outbox_relay::{Mode, StreamLimits, declare};
 use bellwether_schemas::ids;
 use bellwether_schemas::limits::{DISPATCH_MAX, PAYLOAD_MAX};
+use bellwether_schemas::state::Priority;
 use futures_util::StreamExt;
 use serde_json::json;
 
@@ -193,4 +194,61 @@ async fn a_full_subject_refuses_while_others_go_on() {
     let refused = publish("high").await.unwrap_err();
     assert_eq!(server_code(&refused), Some(ErrorCode::STREAM_STORE_FAILED));
     assert!(publish("low").await.is_ok(), "another lane goes on");
+}
+
+/// A canary: the day it fails, async-nats tells a lost ack from a confirmed one, and the ban on
+/// `double_ack` in workers may be thought over.
+#[tokio::test]
+async fn double_ack_still_says_ok_when_nobody_takes_the_ack() {
+    let broker = declared().await;
+    let subject = broker.subjects.work("q", Priority::Normal);
+    let sent = broker.js.publish(subject, "x".into()).await.unwrap();
+    sent.await.unwrap();
+    let work = broker.subjects.work_stream();
+    let consumer = broker.consumer(&work, "q-normal").await.unwrap();
+    let mut messages = consumer.fetch().max_messages(1).messages().await.unwrap();
+    let message = messages.next().await.unwrap().unwrap();
+    broker
+        .js
+        .delete_consumer_from_stream("q-normal", &work)
+        .await
+        .unwrap();
+    assert!(message.double_ack().await.is_ok(), "nobody has acked it");
+    let subject = message.reply.clone().unwrap();
+    let asked = broker.client.request(subject, "+ACK".into()).await;
+    asked.unwrap_err();
+    assert_eq!(broker.work().await.state.messages, 1);
+}
+
+/// A canary: the day it fails, a batch with a heartbeat hears of a message that comes after one,
+/// and workers need no pull loop of their own for that.
+#[tokio::test]
+async fn a_batch_with_a_heartbeat_still_loses_the_wake_up() {
+    let broker = declared().await;
+    let work = broker.subjects.work_stream();
+    let consumer = broker.consumer(&work, "q-normal").await.unwrap();
+    let batch = consumer
+        .batch()
+        .max_messages(1)
+        .expires(Duration::from_secs(4))
+        .heartbeat(Duration::from_millis(500));
+    let mut messages = batch.messages().await.unwrap();
+    let (js, subject) = (
+        broker.js.clone(),
+        broker.subjects.work("q", Priority::Normal),
+    );
+    let publish = tokio::spawn(async move {
+        // After a heartbeat: that is the condition, not a wait for something.
+        tokio::time::sleep(Duration::from_millis(1_200)).await;
+        let sent = js.publish(subject, "x".into()).await.unwrap();
+        sent.await.unwrap();
+    });
+    let heard = messages.next().await;
+    assert!(
+        !matches!(heard, Some(Ok(_))),
+        "the message came although a heartbeat came before it"
+    );
+    publish.await.unwrap();
+    let info = consumer.clone().info().await.unwrap().clone();
+    assert_eq!(info.num_ack_pending, 1, "the server has delivered it");
 }

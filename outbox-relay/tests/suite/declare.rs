@@ -172,6 +172,33 @@ async fn a_consumer_that_differs_is_refused_and_what_cannot_change_says_what_to_
     run(&broker, ledger, &["q"], Mode::Apply).await.unwrap();
 }
 
+/// What an installation chooses is declared, compared like everything else, and can be changed.
+#[tokio::test]
+async fn another_ack_wait_is_declared_compared_and_changed() {
+    let (broker, ledger) = (Broker::shared().await, ids::fresh());
+    let (queues, submit) = (["q".to_owned()], broker.subjects.submit_stream());
+    let chosen = async |ack_wait, mode| {
+        let limits = StreamLimits {
+            ack_wait: Duration::from_secs(ack_wait),
+            ..StreamLimits::default()
+        };
+        declare(&broker.js, ledger, &broker.subjects, &queues, mode, &limits).await
+    };
+    let found = async || {
+        let consumer = broker.consumer(&submit, "q").await.unwrap();
+        consumer.cached_info().config.ack_wait.as_secs()
+    };
+    chosen(15, Mode::Create).await.unwrap();
+    assert_eq!(found().await, 15);
+    let refused = chosen(10, Mode::Create).await.unwrap_err().to_string();
+    assert!(
+        refused.contains("ack_wait is 15s, declared is 10s"),
+        "{refused}"
+    );
+    chosen(10, Mode::Apply).await.unwrap();
+    assert_eq!(found().await, 10);
+}
+
 #[tokio::test]
 async fn a_stream_of_another_ledger_is_refused_in_every_mode() {
     let (broker, ours, theirs) = (Broker::shared().await, ids::fresh(), ids::fresh());

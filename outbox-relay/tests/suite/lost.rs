@@ -7,6 +7,7 @@ use bellwether_sandbox::eventually;
 use bellwether_schemas::state::{DeadReason, Priority, Reason, State};
 use bellwether_store::dead::DeadFilter;
 use futures_util::StreamExt;
+use tokio::time::Instant;
 use uuid::Uuid;
 
 use crate::support::{Broker, Ledger, NEVER, Running, SOON, each, shared};
@@ -63,12 +64,12 @@ async fn one_lost_message_is_sent_again_once_and_its_lanes_backlog_never() {
     ];
     let lost = ledger.enqueue("q", Priority::Normal, 1).await;
     ledger.until_outbox_is_empty().await;
+    // The stream is as old as time: nothing of it is known to be lost as a whole.
+    ledger.sql("UPDATE stream SET seen_at = 0").await;
     // Far older than what follows, as the ledger has it; what follows says its own time.
     ledger
         .sql("UPDATE execution SET dispatched_at = dispatched_at - 3600000")
         .await;
-    // And the stream is older still: nothing of it is known to be lost as a whole.
-    ledger.sql("UPDATE stream SET seen_at = 0").await;
     let backlog = ledger.enqueue("q", Priority::Normal, 50).await;
     let other_lane = ledger.enqueue("q", Priority::Low, 1).await;
     ledger.until_outbox_is_empty().await;
@@ -249,23 +250,57 @@ async fn p70_a_consumer_that_delivers_nothing_to_idle_workers_is_made_anew() {
 
 #[tokio::test]
 async fn p70_a_consumer_that_delivers_or_that_nobody_is_free_for_is_left_alone() {
-    let (broker, ledger) = with_backlog(60).await;
+    let (broker, ledger) = with_backlog(200).await;
+    let stuck_after = Duration::from_secs(2);
     let options = Options {
-        stuck_after: Duration::from_millis(500),
+        stuck_after,
         ..attentive()
     };
     let relay = Running::start(&broker, &ledger, options).await;
     ledger.until_outbox_is_empty().await;
     let before = made_at(&broker).await;
-    relay.until_looked(20).await;
+    let begun = Instant::now();
+    while begun.elapsed() < stuck_after * 3 / 2 {
+        relay.until_looked(1).await;
+    }
     assert_eq!(relay.handle.stats().consumers_rebuilt, 0, "nobody is there");
 
     // A fleet that is slower than its backlog, but not still.
     ledger.idle_worker("q", "job").await;
-    for _ in 0..40 {
+    let begun = Instant::now();
+    while begun.elapsed() < stuck_after * 3 / 2 {
         assert!(deliver_one(&broker).await);
         relay.until_looked(1).await;
     }
     assert_eq!(relay.handle.stats().consumers_rebuilt, 0);
     assert_eq!(made_at(&broker).await, before);
+}
+
+/// Thirty idle queues are more than are asked for one by one.
+#[tokio::test]
+async fn of_many_queues_one_that_stands_still_and_one_lost_message_are_found() {
+    let (broker, ledger) = shared().await;
+    for queue in 0..30 {
+        ledger.idle_worker(&format!("idle-{queue}"), "job").await;
+    }
+    ledger.idle_worker("q", "job").await;
+    let options = Options {
+        stuck_after: Duration::from_secs(1),
+        ..attentive()
+    };
+    let relay = Running::start(&broker, &ledger, options).await;
+    let stuck = ledger.enqueue("q", Priority::Normal, 1).await;
+    let lost = ledger.enqueue("idle-7", Priority::Low, 1).await;
+    ledger.until_outbox_is_empty().await;
+    forget(&broker, lost[0]).await;
+    eventually("both", SOON, async || {
+        let stats = relay.handle.stats();
+        stats.lost_singly >= 1 && stats.consumers_rebuilt >= 1
+    })
+    .await
+    .unwrap();
+    let numbers = broker.numbers().await;
+    assert!(numbers.contains(&(stuck[0], 1)), "{numbers:?}");
+    let again = numbers.iter().filter(|(id, _)| *id == stuck[0]).count();
+    assert_eq!(again, 1, "what lies there is not sent again");
 }

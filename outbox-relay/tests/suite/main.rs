@@ -4,6 +4,7 @@
 mod amnesia;
 mod cluster;
 mod connection;
+mod consumers;
 mod contract;
 mod dead;
 mod declare;

@@ -7,7 +7,7 @@ use async_nats::HeaderMap;
 use async_nats::jetstream;
 use async_nats::jetstream::consumer::PullConsumer;
 use bellwether_outbox_relay::{Error, Handle, Options, Relay, StreamLimits, connect_nats, migrate};
-use bellwether_sandbox::{eventually, shared};
+use bellwether_sandbox::{NatsOptions, NatsServer, eventually, shared};
 use bellwether_schemas::ids;
 use bellwether_schemas::state::Priority;
 use bellwether_schemas::subject::Subjects;
@@ -22,7 +22,7 @@ use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 /// Patience for what should happen soon, on a busy machine.
-pub(crate) const SOON: Duration = Duration::from_secs(20);
+pub(crate) const SOON: Duration = Duration::from_mins(1);
 
 /// Longer than any test: what needs this long did not happen by itself.
 pub(crate) const NEVER: Duration = Duration::from_hours(1);
@@ -134,9 +134,15 @@ pub(crate) async fn migrated(url: &str) -> (Broker, Ledger) {
 
 async fn prepare(broker: Broker, limits: &StreamLimits) -> (Broker, Ledger) {
     let ledger = Ledger::new().await;
-    migrate(&*ledger.store, &broker.js, &broker.subjects, limits)
-        .await
-        .unwrap();
+    // A cluster may change its leader once more, just after it has elected one.
+    eventually("the first declaration", SOON, async || {
+        let migrated = migrate(&*ledger.store, &broker.js, &broker.subjects, limits).await;
+        let is_final = migrated.as_ref().is_err_and(Error::is_final);
+        assert!(!is_final, "{migrated:?}");
+        migrated.is_ok()
+    })
+    .await
+    .unwrap();
     (broker, ledger)
 }
 
@@ -196,6 +202,7 @@ impl Ledger {
             version: "0".to_owned(),
             queues: vec![queue.to_owned()],
             jobs: vec![job.to_owned()],
+            probes: Vec::new(),
             definitions: Vec::new(),
             capabilities: Vec::new(),
             max_concurrent: 1,
@@ -217,6 +224,26 @@ impl Ledger {
     }
 }
 
+/// A server on which the user `few` lacks some rights (a map in nats-server's language, such as
+/// `subscribe: { deny: "a.>" }`) and everybody else is the user `all`, without a word.
+pub(crate) async fn server_with_few_rights(permissions: &str) -> NatsServer {
+    let more_config = format!(
+        "authorization {{ users: [\n {{ user: all, password: all }}\n \
+         {{ user: few, password: few, permissions: {{ {permissions} }} }}\n ] }}\n\
+         no_auth_user: all\n"
+    );
+    let options = NatsOptions {
+        more_config,
+        ..NatsOptions::default()
+    };
+    NatsServer::start(&options).await.unwrap()
+}
+
+/// The address of that user.
+pub(crate) fn url_of_few(server: &NatsServer) -> String {
+    format!("nats://few:few@127.0.0.1:{}", server.port())
+}
+
 /// A relay that runs; dropping it is the kill -9 of a task.
 pub(crate) struct Running {
     pub(crate) handle: Handle,
@@ -227,7 +254,17 @@ pub(crate) struct Running {
 impl Running {
     /// On a connection of its own, as a process would have.
     pub(crate) async fn start(broker: &Broker, ledger: &Ledger, options: Options) -> Self {
-        let client = connect_nats(&broker.url, "relay").await.unwrap();
+        Self::start_as(&broker.url, broker, ledger, options).await
+    }
+
+    /// As the user of an address.
+    pub(crate) async fn start_as(
+        url: &str,
+        broker: &Broker,
+        ledger: &Ledger,
+        options: Options,
+    ) -> Self {
+        let client = connect_nats(url, "relay").await.unwrap();
         let store = Arc::clone(&ledger.store);
         let relay = Relay::new(store, client, broker.subjects.clone(), options).unwrap();
         let (handle, stop) = (relay.handle(), CancellationToken::new());

@@ -38,11 +38,13 @@ ALTER TABLE execution
     ADD COLUMN unclaimed_dispatches integer NOT NULL DEFAULT 0,  -- those of them that an idle fleet left
     ADD COLUMN checkpoint           bytea,                       -- of the last attempt that saved one
     ADD COLUMN checkpoint_at        timestamptz,
+    ADD COLUMN left_late            boolean NOT NULL DEFAULT false,  -- by its result, when it was unknown already
     ADD COLUMN probe_no             integer NOT NULL DEFAULT 0,  -- probes claimed since the loss
     ADD COLUMN probe_id             uuid,                        -- the probe's claim; null = none runs
     ADD COLUMN probe_session_id     uuid,
     ADD COLUMN probe_claimed_at     timestamptz,
     ADD COLUMN probe_deadline_at    timestamptz;
+ALTER TABLE attempt ADD COLUMN left_late boolean NOT NULL DEFAULT false;  -- as in execution
 
 DROP INDEX execution_due;
 CREATE INDEX execution_due ON execution (available_at)
@@ -60,6 +62,8 @@ DROP INDEX execution_dispatched;
 CREATE INDEX execution_lane ON execution (queue, priority, dispatched_at)
     WHERE state IN ('pending', 'retrying') AND dispatched_at IS NOT NULL;
 CREATE INDEX outbox_lane ON outbox (queue, priority, id);
+-- Room beside each row for its lease: no index gets another entry by that.
+ALTER TABLE outbox SET (fillfactor = 50);
 CREATE INDEX execution_probe_due ON execution (available_at)
     WHERE state = 'unknown' AND escalated_at IS NULL AND dispatched_at IS NULL;
 CREATE INDEX execution_probe_dispatched ON execution (dispatched_at)
@@ -96,7 +100,8 @@ CREATE INDEX verdict_execution ON verdict (execution_id, recorded_at);
 ALTER TABLE session
     ADD COLUMN free_since     timestamptz,  -- it has had free slots without a break since then
     ADD COLUMN leaked         integer NOT NULL DEFAULT 0,  -- slots held by handlers that were given up
-    ADD COLUMN draining_since timestamptz;
+    ADD COLUMN draining_since timestamptz,
+    ADD COLUMN probes         text    NOT NULL DEFAULT '[]';  -- JSON array: the jobs that it has probes for
 
 -- Ticker processes, for the division of partitions among them.
 CREATE TABLE ticker (
@@ -117,6 +122,13 @@ DROP INDEX schedule_due;
 CREATE INDEX schedule_due ON schedule (partition, next_at NULLS FIRST)
     WHERE deleted_at IS NULL AND enabled AND NOT ended AND fault IS NULL;
 
+-- What the sweep of submission keys has announced, and what it may forget: see sweeps/forget_keys.sql.
+-- Until now keys were kept 7 days.
+ALTER TABLE ledger
+    ADD COLUMN keys_marked_to    timestamptz NOT NULL DEFAULT clock_timestamp() - interval '7 days',
+    ADD COLUMN keys_forgotten_to timestamptz NOT NULL DEFAULT clock_timestamp() - interval '7 days',
+    ADD COLUMN keys_marked_at    timestamptz NOT NULL DEFAULT clock_timestamp();
+
 -- Idempotency keys of business effects.
 CREATE TABLE idempotency (
     key         text        PRIMARY KEY,
@@ -129,3 +141,11 @@ CREATE TABLE idempotency (
     settled_at  timestamptz CHECK ((state = 'in_progress') = (settled_at IS NULL))
 );
 CREATE INDEX idempotency_age ON idempotency ((coalesce(settled_at, expires_at)));
+
+-- What retention looks at (its sweep walks executions by their keys): rows that are rare, none of them
+-- written on the way of an execution that succeeds.
+CREATE INDEX execution_operation ON execution (operation_id) WHERE retry_of IS NOT NULL;
+CREATE INDEX dead_letter_execution ON dead_letter (execution_id)
+    WHERE execution_id IS NOT NULL AND resolved_at IS NULL;
+CREATE INDEX dead_letter_resolved ON dead_letter (resolved_at) WHERE resolved_at IS NOT NULL;
+CREATE INDEX schedule_deleted ON schedule (deleted_at) WHERE deleted_at IS NOT NULL;

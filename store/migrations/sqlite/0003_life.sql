@@ -47,11 +47,13 @@ ALTER TABLE execution ADD COLUMN lost_dispatches INTEGER NOT NULL DEFAULT 0;    
 ALTER TABLE execution ADD COLUMN unclaimed_dispatches INTEGER NOT NULL DEFAULT 0;  -- those of them that an idle fleet left
 ALTER TABLE execution ADD COLUMN checkpoint BLOB;           -- of the last attempt that saved one
 ALTER TABLE execution ADD COLUMN checkpoint_at INTEGER;
+ALTER TABLE execution ADD COLUMN left_late INTEGER NOT NULL DEFAULT 0;  -- by its result, when it was unknown already
 ALTER TABLE execution ADD COLUMN probe_no INTEGER NOT NULL DEFAULT 0;  -- probes claimed since the loss
 ALTER TABLE execution ADD COLUMN probe_id BLOB;             -- the probe's claim; null = none runs
 ALTER TABLE execution ADD COLUMN probe_session_id BLOB;
 ALTER TABLE execution ADD COLUMN probe_claimed_at INTEGER;
 ALTER TABLE execution ADD COLUMN probe_deadline_at INTEGER;
+ALTER TABLE attempt ADD COLUMN left_late INTEGER NOT NULL DEFAULT 0;    -- as in execution
 
 DROP INDEX execution_due;
 CREATE INDEX execution_due ON execution (available_at)
@@ -99,6 +101,7 @@ CREATE INDEX verdict_execution ON verdict (execution_id, recorded_at);
 ALTER TABLE session ADD COLUMN free_since INTEGER;           -- it has had free slots without a break since then
 ALTER TABLE session ADD COLUMN leaked INTEGER NOT NULL DEFAULT 0;  -- slots held by handlers that were given up
 ALTER TABLE session ADD COLUMN draining_since INTEGER;
+ALTER TABLE session ADD COLUMN probes TEXT NOT NULL DEFAULT '[]';  -- JSON array: the jobs that it has probes for
 
 -- Ticker processes, for the division of partitions among them.
 CREATE TABLE ticker (
@@ -119,6 +122,16 @@ DROP INDEX schedule_due;
 CREATE INDEX schedule_due ON schedule (partition, next_at)
     WHERE deleted_at IS NULL AND enabled AND NOT ended AND fault IS NULL;
 
+-- What the sweep of submission keys has announced, and what it may forget: see sweeps/mark_keys.sql.
+-- Until now keys were kept 7 days.
+ALTER TABLE ledger ADD COLUMN keys_marked_to    INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE ledger ADD COLUMN keys_forgotten_to INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE ledger ADD COLUMN keys_marked_at    INTEGER NOT NULL DEFAULT 0;
+UPDATE ledger
+SET keys_marked_to    = CAST(unixepoch('subsec') * 1000 AS INTEGER) - 7 * 86400000,
+    keys_forgotten_to = CAST(unixepoch('subsec') * 1000 AS INTEGER) - 7 * 86400000,
+    keys_marked_at    = CAST(unixepoch('subsec') * 1000 AS INTEGER);
+
 -- Idempotency keys of business effects.
 CREATE TABLE idempotency (
     key         TEXT        PRIMARY KEY,
@@ -131,3 +144,11 @@ CREATE TABLE idempotency (
     settled_at  INTEGER     CHECK ((state = 'in_progress') = (settled_at IS NULL))
 );
 CREATE INDEX idempotency_age ON idempotency ((coalesce(settled_at, expires_at)));
+
+-- What retention looks at (its sweep walks executions by their keys): rows that are rare, none of them
+-- written on the way of an execution that succeeds.
+CREATE INDEX execution_operation ON execution (operation_id) WHERE retry_of IS NOT NULL;
+CREATE INDEX dead_letter_execution ON dead_letter (execution_id)
+    WHERE execution_id IS NOT NULL AND resolved_at IS NULL;
+CREATE INDEX dead_letter_resolved ON dead_letter (resolved_at) WHERE resolved_at IS NOT NULL;
+CREATE INDEX schedule_deleted ON schedule (deleted_at) WHERE deleted_at IS NOT NULL;

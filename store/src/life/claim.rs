@@ -3,7 +3,9 @@
 use bellwether_schemas::state::State;
 use uuid::Uuid;
 
-use super::{Answer, Attempt, Effect, Execution, Fact, Flag, LastRefusal, Step, Token, probe};
+use super::{
+    Answer, Attempt, Effect, Execution, Fact, Flag, LastRefusal, Pinned, Step, Token, probe,
+};
 use crate::executions::Refusal;
 
 /// A worker asks for what a message named. A message is a wake-up only: what decides is the row.
@@ -60,6 +62,7 @@ fn take(row: &Execution, claim_id: Uuid) -> Step {
     next.attempt += 1;
     next.left_by = None;
     next.last_refusal = None;
+    next.deferrals = 0;
     next.flags.remove(&Flag::Escalated);
     let answer = claimed(&next);
     Step {
@@ -76,7 +79,26 @@ fn claimed(row: &Execution) -> Answer {
     }
 }
 
-/// A worker has no handler for it, or no probe: due again later, without a charge.
+/// A worker that has the job pins its policy on what was recorded without it, before the handler
+/// starts. Both deadlines count anew.
+pub(super) fn pin(row: &Execution, token: Token, policy: Pinned) -> Step {
+    if row.state != State::Running || !row.is_fenced_by(token) {
+        return row.unchanged(Answer::NotPinned);
+    }
+    let mut next = row.clone();
+    // What is charged already stays so: claims that were lost before this.
+    let max_attempts = policy.max_attempts.max(row.attempt);
+    next.pinned = Pinned {
+        max_attempts,
+        ..policy
+    };
+    next.flags.remove(&Flag::PolicyUnknown);
+    next.facts.remove(&Fact::DeadlinePassed);
+    next.facts.remove(&Fact::StartDeadlinePassed);
+    next.answers(Answer::Pinned { max_attempts })
+}
+
+/// A worker has no handler for it: due again later, without a charge.
 pub(super) fn defer(row: &Execution, dispatch_no: u32) -> Step {
     if !row.waits_for_a_claim() || !row.awaits(dispatch_no) || row.probes.running.is_some() {
         return row.unchanged(Answer::Nothing);
@@ -84,6 +106,7 @@ pub(super) fn defer(row: &Execution, dispatch_no: u32) -> Step {
     let mut next = row.clone();
     next.dispatch.unclaimed = 0;
     next.last_refusal = Some(LastRefusal::NoHandler);
+    next.deferrals += 1;
     next.waits_for_later();
     next.quietly()
 }

@@ -10,24 +10,31 @@ use crate::inspect::ClaimState;
 
 /// A worker tells a result. It counts under the fence of the claim in force, and of one whose loss
 /// left `unknown`; a repeat is answered as the first was; everything else changes nothing.
-pub(super) fn commit(
+pub(crate) fn commit(
     row: &Execution,
     token: Token,
     outcome: &Outcome,
     in_transaction: bool,
 ) -> Step {
-    let accepted = |state| row.unchanged(Answer::Committed(Committed::Accepted(state)));
+    let held = |state, left_by: LeftBy| {
+        let answer = Committed::holds(state, left_by.is_late());
+        row.unchanged(Answer::Committed(answer))
+    };
     if row.is_fenced_by(token) {
-        match row.state {
+        match (row.state, row.left_by) {
             // The handler has not stopped: it says no more than that.
-            State::Unknown if !outcome.stopped() => return accepted(State::Unknown),
-            State::Running | State::Unknown => return apply(row, token, outcome),
-            state if row.left_by == Some(LeftBy::Commit) => return accepted(state),
+            (State::Unknown, by) if !outcome.stopped() => {
+                let late = by == Some(LeftBy::Sweep);
+                let answer = Committed::holds(State::Unknown, late);
+                return row.unchanged(Answer::Committed(answer));
+            }
+            (State::Running | State::Unknown, _) => return apply(row, token, outcome),
+            (_, Some(by)) if by.is_result() => return held(row.made_by_result(), by),
             _ => {}
         }
-    } else if row.accepted_before(token.claim_id, Some(token.generation)) {
+    } else if let Some(by) = row.accepted_before(token.claim_id, Some(token.generation)) {
         // What a commit put into history was retrying.
-        return accepted(State::Retrying);
+        return held(State::Retrying, by);
     }
     let mut refused = row.unchanged(Answer::Committed(Committed::Fenced {
         state: row.state,
@@ -45,8 +52,13 @@ pub(super) fn commit(
 }
 
 fn apply(row: &Execution, token: Token, outcome: &Outcome) -> Step {
+    let late = row.state == State::Unknown;
     let mut next = row.clone();
-    next.left_by = Some(LeftBy::Commit);
+    next.left_by = Some(if late {
+        LeftBy::LateCommit
+    } else {
+        LeftBy::Commit
+    });
     let mut step = match outcome {
         Outcome::Complete(_) => next.succeeds(),
         Outcome::Cancel(_) => next.ends(State::Cancelled, Some(Reason::Cancelled)),
@@ -67,7 +79,7 @@ fn apply(row: &Execution, token: Token, outcome: &Outcome) -> Step {
     if step.next.state.is_terminal() {
         step.next.result_generation = Some(token.generation);
     }
-    step.answer = Answer::Committed(Committed::Accepted(step.next.state));
+    step.answer = Answer::Committed(Committed::holds(step.next.state, late));
     step
 }
 
@@ -76,13 +88,13 @@ fn apply(row: &Execution, token: Token, outcome: &Outcome) -> Step {
 /// `tx_not_committed`.
 pub(super) fn standing(row: &Execution, claim_id: Uuid) -> Step {
     let own = row.claim.is_some_and(|claim| claim.claim_id == claim_id);
-    let by_commit = row.left_by == Some(LeftBy::Commit);
+    let by = row.left_by.filter(|by| own && by.is_result());
     row.unchanged(Answer::Standing(if own && row.state == State::Running {
         ClaimState::Running
-    } else if own && by_commit {
-        ClaimState::Ended(row.state)
-    } else if row.accepted_before(claim_id, None) {
-        ClaimState::Ended(State::Retrying)
+    } else if let Some(by) = by {
+        ClaimState::ended(row.made_by_result(), by.is_late())
+    } else if let Some(by) = row.accepted_before(claim_id, None) {
+        ClaimState::ended(State::Retrying, by.is_late())
     } else {
         ClaimState::Fenced(row.state)
     }))
@@ -99,12 +111,23 @@ pub(super) fn checkpoint(row: &Execution, token: Token, bytes: &[u8]) -> Step {
 }
 
 impl Execution {
-    /// Whether a result of that claim was accepted before the row was claimed again.
-    fn accepted_before(&self, claim_id: Uuid, generation: Option<i64>) -> bool {
-        self.history.iter().any(|past| {
+    /// What the claim's result has made of a row that it has left, whatever became of it since.
+    fn made_by_result(&self) -> State {
+        let ended = self.result_generation == Some(self.generation());
+        match self.state {
+            state if ended || state == State::Unknown => state,
+            _ => State::Retrying,
+        }
+    }
+
+    /// How a result of that claim was accepted, if it was, before the row was claimed again.
+    fn accepted_before(&self, claim_id: Uuid, generation: Option<i64>) -> Option<LeftBy> {
+        let of_claim = self.history.iter().rev().filter(|past| {
             past.token.claim_id == claim_id
                 && generation.is_none_or(|generation| past.token.generation == generation)
-                && past.left_by == Some(LeftBy::Commit)
-        })
+        });
+        of_claim
+            .filter_map(|past| past.left_by)
+            .find(|by| by.is_result())
     }
 }

@@ -6,7 +6,7 @@ use super::{Attempt, Token};
 use crate::checkpoints::CheckpointSaved;
 use crate::executions::{Committed, Refusal};
 use crate::inspect::ClaimState;
-use crate::probes::Decided;
+use crate::probes::{Decided, Declined};
 
 /// A row written elsewhere, by the statement that writes the execution's.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -59,6 +59,13 @@ pub enum Answer {
         /// Which try it is.
         attempt: u32,
     },
+    /// To a claim that pins a policy.
+    Pinned {
+        /// Most charged tries from here on.
+        max_attempts: u32,
+    },
+    /// To a claim that pins a policy: it holds nothing any more.
+    NotPinned,
     /// To a claim: the caller claims the probe with the same token.
     ProbeDue,
     /// To the claim of a probe: the caller asks what became of the effect.
@@ -80,6 +87,8 @@ pub enum Answer {
     Saved(CheckpointSaved),
     /// To a verdict.
     Decided(Decided),
+    /// To a worker without a probe.
+    Declined(Declined),
     /// To a request to cancel: it runs, its worker is told.
     CancelRequested,
     /// To a request to cancel: it is over.

@@ -3,7 +3,7 @@
 use bellwether_schemas::state::Verdict;
 use uuid::Uuid;
 
-use super::{Fact, Token};
+use super::{Fact, Pinned, Token};
 use crate::executions::Outcome;
 
 /// One thing that happens: a call that reaches the row's lock, or the passing of time.
@@ -39,6 +39,13 @@ pub enum Event {
         dispatch_no: u32,
         /// Whether the worker's session is live.
         live: bool,
+    },
+    /// A worker that has the job pins its policy on the claim of what was recorded without it.
+    Pin {
+        /// The fence.
+        token: Token,
+        /// The job's own.
+        policy: Pinned,
     },
     /// A worker has no handler for the job of a message.
     Defer {
@@ -81,6 +88,13 @@ pub enum Event {
         probe_id: Uuid,
         /// What it says; never [`Verdict::Abandon`].
         verdict: Verdict,
+    },
+    /// A worker's build has no probe for the job.
+    DeclineProbe {
+        /// The fence: the probe's claim.
+        probe_id: Uuid,
+        /// Whether a live worker of the queue has one.
+        elsewhere: bool,
     },
     /// A worker gives a probe back that said nothing.
     ReleaseProbe {
@@ -164,13 +178,15 @@ impl Event {
             | Self::Redispatch
             | Self::Overdue { .. } => Actor::Relay,
             Self::Claim { .. }
+            | Self::Pin { .. }
             | Self::Defer { .. }
             | Self::Checkpoint { .. }
             | Self::Commit { .. }
             | Self::Standing { .. } => Actor::Worker,
-            Self::ClaimProbe { .. } | Self::Verdict { .. } | Self::ReleaseProbe { .. } => {
-                Actor::Probe
-            }
+            Self::ClaimProbe { .. }
+            | Self::Verdict { .. }
+            | Self::DeclineProbe { .. }
+            | Self::ReleaseProbe { .. } => Actor::Probe,
             Self::Sweep(_) => Actor::Sweep,
             Self::RequestCancel | Self::Resolve { .. } => Actor::Operator,
         }

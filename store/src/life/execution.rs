@@ -1,11 +1,12 @@
 //! What decides about an execution: its row, its history and what has become true around it.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use bellwether_schemas::state::{OnLost, Reason, State};
 use uuid::Uuid;
 
-/// What was pinned when the fire was planned.
+/// What was pinned when the fire was planned, or under the first claim of a worker that knows the job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Pinned {
     /// Most charged tries; at least 1.
@@ -28,6 +29,8 @@ pub struct Token {
 pub enum LeftBy {
     /// The claim's own result: a repeat of it is accepted again.
     Commit,
+    /// The same, when the execution was `unknown` already: it settled it, and ended no attempt.
+    LateCommit,
     /// A sweep, a verdict or an operator: a result of the claim is refused from here on, but for
     /// an `unknown` one.
     Sweep,
@@ -37,9 +40,19 @@ impl LeftBy {
     /// The word in the ledger.
     pub const fn as_str(self) -> &'static str {
         match self {
-            Self::Commit => "commit",
+            Self::Commit | Self::LateCommit => "commit",
             Self::Sweep => "sweep",
         }
+    }
+
+    /// Whether it was the claim's own result.
+    pub const fn is_result(self) -> bool {
+        matches!(self, Self::Commit | Self::LateCommit)
+    }
+
+    /// Whether it came when the execution was `unknown` already.
+    pub const fn is_late(self) -> bool {
+        matches!(self, Self::LateCommit)
     }
 }
 
@@ -120,6 +133,9 @@ pub enum Flag {
     AttemptsExhausted,
     /// `unknown`, and an operator's from here on: no probe asks again.
     Escalated,
+    /// Recorded by a worker without the job: what is pinned are defaults, until the claim of one with
+    /// a handler pins the job's own.
+    PolicyUnknown,
 }
 
 /// What time, or somebody's death, has made true. No event undoes it but the one that makes it
@@ -190,6 +206,8 @@ pub struct Execution {
     pub checkpoint: Option<Vec<u8>>,
     /// Why nobody has claimed it since.
     pub last_refusal: Option<LastRefusal>,
+    /// How often in a row it was put off, for want of a handler or of a probe.
+    pub deferrals: u32,
     /// The hand-over to the broker.
     pub dispatch: Dispatch,
     /// Questions about an `unknown` effect.
@@ -229,6 +247,7 @@ impl Execution {
             result_generation: None,
             checkpoint: None,
             last_refusal: None,
+            deferrals: 0,
             dispatch: Dispatch {
                 no: 0,
                 marked: false,
@@ -250,6 +269,21 @@ impl Execution {
         let mut row = Self::later(pinned);
         row.flags.insert(Flag::Held);
         row
+    }
+
+    /// A message of a job that the worker which got it does not have: put off at once.
+    pub fn recorded(defaults: Pinned) -> Self {
+        let mut row = Self::later(defaults);
+        row.flags.insert(Flag::PolicyUnknown);
+        row.last_refusal = Some(LastRefusal::NoHandler);
+        row.deferrals = 1;
+        row
+    }
+
+    /// How long the last deferral has put it off: 1 s, doubling to 1 min.
+    pub fn put_off(&self) -> Duration {
+        let doublings = self.deferrals.clamp(1, 7) - 1;
+        Duration::from_secs(60.min(1 << doublings))
     }
 
     /// Whether `flag` is written on it.

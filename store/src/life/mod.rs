@@ -40,6 +40,7 @@ mod moves;
 mod probe;
 mod sweep;
 
+pub(crate) use commit::commit;
 pub use effect::{Answer, Effect};
 pub use event::{Actor, Event, Sweep};
 pub use execution::{
@@ -74,6 +75,7 @@ pub fn step(row: &Execution, event: &Event) -> Step {
             dispatch_no,
             live,
         } => claim::claim(row, *claim_id, *dispatch_no, *live),
+        Event::Pin { token, policy } => claim::pin(row, *token, *policy),
         Event::Defer { dispatch_no } => claim::defer(row, *dispatch_no),
         Event::Checkpoint { token, bytes } => commit::checkpoint(row, *token, bytes),
         Event::Commit {
@@ -88,6 +90,10 @@ pub fn step(row: &Execution, event: &Event) -> Step {
             live,
         } => probe::claim(row, *probe_id, *dispatch_no, *live),
         Event::Verdict { probe_id, verdict } => probe::verdict(row, *probe_id, *verdict),
+        Event::DeclineProbe {
+            probe_id,
+            elsewhere,
+        } => probe::decline(row, *probe_id, *elsewhere),
         Event::ReleaseProbe { probe_id } => probe::release(row, *probe_id),
         Event::Sweep(sweep) => sweep::sweep(row, *sweep),
         Event::RequestCancel => cancel::request(row),

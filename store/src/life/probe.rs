@@ -7,7 +7,7 @@ use bellwether_schemas::state::{Reason, State, Verdict};
 use uuid::Uuid;
 
 use super::{Answer, Effect, Execution, Fact, Flag, LeftBy, Said, Step};
-use crate::probes::Decided;
+use crate::probes::{Decided, Declined};
 
 /// Whether a probe is to be sent: the effect is unknown, nobody asks yet, and whoever may still be
 /// at it has had its time to stop.
@@ -46,6 +46,7 @@ pub(super) fn claim(row: &Execution, probe_id: Uuid, dispatch_no: u32, live: boo
     next.probes.running = Some(probe_id);
     next.dispatch.unclaimed = 0;
     next.last_refusal = None;
+    next.deferrals = 0;
     let answer = probed(&next);
     next.answers(answer)
 }
@@ -114,6 +115,24 @@ fn decide(
     step.next.verdicts.push(Said { token, became });
     step.effects.push(Effect::KeepVerdict { probe_no, verdict });
     step.answer = Answer::Decided(Decided::Accepted(became));
+    step
+}
+
+/// A worker's build has no probe for the job. That is no verdict while another's has.
+pub(super) fn decline(row: &Execution, probe_id: Uuid, elsewhere: bool) -> Step {
+    let runs = row.state == State::Unknown && row.probes.running == Some(probe_id);
+    if runs && elsewhere && row.said(probe_id).is_none() {
+        let mut next = row.clone();
+        next.forgets_the_probe();
+        next.probes.no -= 1;
+        next.waits_for_later();
+        return next.answers(Answer::Declined(Declined::Returned));
+    }
+    let mut step = verdict(row, probe_id, Verdict::CannotTell);
+    step.answer = Answer::Declined(match step.answer {
+        Answer::Decided(Decided::Fenced(state)) => Declined::Fenced(state),
+        _ => Declined::Escalated,
+    });
     step
 }
 

@@ -149,11 +149,17 @@ impl Inspect for PgStore {
 fn claim_state(row: &PgRow) -> sqlx::Result<ClaimState> {
     let state: State = row::word(row, "state")?;
     let by_commit = row.try_get::<Option<&str>, _>("left_by")? == Some("commit");
+    let late = row.try_get("late")?;
+    let made = if row.try_get("went_on")? {
+        State::Retrying
+    } else {
+        state
+    };
     Ok(match (row.try_get("own")?, row.try_get("superseded")?) {
         (true, _) if state == State::Running => ClaimState::Running,
-        (true, _) if by_commit => ClaimState::Ended(state),
+        (true, _) if by_commit => ClaimState::ended(made, late),
         // What a commit put into history was retrying.
-        (_, true) => ClaimState::Ended(State::Retrying),
+        (_, true) => ClaimState::ended(State::Retrying, late),
         _ => ClaimState::Fenced(state),
     })
 }
@@ -294,6 +300,7 @@ fn verdict_view(row: &PgRow) -> sqlx::Result<VerdictView> {
 fn shard_result(row: &PgRow) -> sqlx::Result<ShardResult> {
     Ok(ShardResult {
         execution_id: row.try_get("id")?,
+        job: row.try_get("job")?,
         shard_index: row::count(row, "shard_index")?,
         shard_total: row::count(row, "shard_total")?,
         state: row::word(row, "state")?,

@@ -26,6 +26,7 @@ mod partitions;
 mod planning;
 mod probes;
 mod pulse;
+mod retention;
 mod row;
 mod schedules;
 mod sessions;
@@ -88,6 +89,7 @@ pub struct PgStore {
     ledger_id: Uuid,
     call_timeout: Duration,
     held: Arc<Lap>,
+    history: Arc<Lap>,
 }
 
 impl PgStore {
@@ -108,6 +110,7 @@ impl PgStore {
             ledger_id: Uuid::nil(),
             call_timeout: options.statement_timeout.saturating_add(GRACE),
             held: Arc::default(),
+            history: Arc::default(),
         };
         call!(store, OP, |conn| {
             migrate::check_connection(conn, &options.schema).await

@@ -10,7 +10,9 @@ use uuid::Uuid;
 
 use super::{PgStore, call, check, errors, row, sql};
 use crate::Result;
-use crate::probes::{Decided, Probe, ProbeAnswer, ProbeAsk, ProbeResult, Probes, Ruling};
+use crate::probes::{
+    Decided, Declined, NO_PROBE, Probe, ProbeAnswer, ProbeAsk, ProbeResult, Probes, Ruling,
+};
 
 #[async_trait::async_trait]
 impl Probes for PgStore {
@@ -41,10 +43,31 @@ impl Probes for PgStore {
             note: check::probe_result(result)?,
             by: "probe",
             settled_after: result.settled_after,
+            declines: false,
         };
-        call!(self, "commit what a probe says", |conn| said
+        let said = call!(self, "commit what a probe says", |conn| said
             .decide(conn)
-            .await)
+            .await)?;
+        Ok(said.decided)
+    }
+
+    async fn decline_probe(&self, execution_id: Uuid, probe_id: Uuid) -> Result<Declined> {
+        let said = Said {
+            execution_id,
+            token: probe_id,
+            verdict: Verdict::CannotTell,
+            note: NO_PROBE.to_owned(),
+            by: "probe",
+            settled_after: Duration::ZERO,
+            declines: true,
+        };
+        let said = call!(self, "decline a probe", |conn| said.decide(conn).await)?;
+        Ok(match said.decided {
+            Decided::Accepted(_) if said.elsewhere => Declined::Returned,
+            Decided::Accepted(_) => Declined::Escalated,
+            Decided::Fenced(state) => Declined::Fenced(state),
+            Decided::Gone => Declined::Gone,
+        })
     }
 
     async fn release_probe(&self, execution_id: Uuid, probe_id: Uuid) -> Result<()> {
@@ -76,10 +99,12 @@ impl Probes for PgStore {
             note: check::ruling(ruling)?,
             by: "operator",
             settled_after: Duration::ZERO,
+            declines: false,
         };
-        call!(self, "resolve an unknown execution", |conn| said
+        let said = call!(self, "resolve an unknown execution", |conn| said
             .decide(conn)
-            .await)
+            .await)?;
+        Ok(said.decided)
     }
 }
 
@@ -160,10 +185,19 @@ struct Said {
     note: String,
     by: &'static str,
     settled_after: Duration,
+    /// It is said for want of a probe.
+    declines: bool,
+}
+
+/// What the ledger made of it.
+struct Ruled {
+    decided: Decided,
+    /// It was not said after all: another worker has a probe.
+    elsewhere: bool,
 }
 
 impl Said {
-    async fn decide(&self, conn: &mut PgConnection) -> sqlx::Result<Decided> {
+    async fn decide(&self, conn: &mut PgConnection) -> sqlx::Result<Ruled> {
         let row = sqlx::query(sql!("probes/decide"))
             .bind(self.execution_id)
             .bind(self.token)
@@ -171,11 +205,24 @@ impl Said {
             .bind(&self.note)
             .bind(self.by)
             .bind(row::micros(self.settled_after))
+            .bind(self.declines)
             .fetch_optional(&mut *conn)
             .await?;
         if let Some(row) = row {
-            return Ok(Decided::Accepted(row::word(&row, "state")?));
+            return Ok(Ruled {
+                decided: Decided::Accepted(row::word(&row, "state")?),
+                elsewhere: row.try_get("elsewhere")?,
+            });
         }
+        let decided = self.standing(conn).await?;
+        Ok(Ruled {
+            decided,
+            elsewhere: false,
+        })
+    }
+
+    /// What the token's verdict has made of the row, or how it stands.
+    async fn standing(&self, conn: &mut PgConnection) -> sqlx::Result<Decided> {
         let row = sqlx::query(sql!("probes/decided"))
             .bind(self.execution_id)
             .bind(self.token)

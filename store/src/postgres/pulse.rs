@@ -1,10 +1,13 @@
 //! How the ledger is.
 
+use std::time::Duration;
+
 use sqlx::Row;
+use sqlx::postgres::PgRow;
 
 use super::{PgStore, call, row, sql};
 use crate::Result;
-use crate::pulse::{COUNT_MAX, Pulse, TakePulse};
+use crate::pulse::{COUNT_MAX, Hold, Holder, Pulse, TakePulse};
 
 #[async_trait::async_trait]
 impl TakePulse for PgStore {
@@ -26,4 +29,31 @@ impl TakePulse for PgStore {
             })
         })
     }
+
+    async fn oldest_hold(&self) -> Result<Option<Hold>> {
+        call!(self, "look for what holds cleaning back", |conn| {
+            let row = sqlx::query(sql!("pulse/hold")).fetch_optional(conn).await?;
+            row.as_ref().map(hold).transpose()
+        })
+    }
+}
+
+fn hold(row: &PgRow) -> sqlx::Result<Hold> {
+    let (name, user): (String, String) = (row.try_get("name")?, row.try_get("owner")?);
+    let holder = match row.try_get("kind")? {
+        "session" => Holder::Session {
+            pid: row.try_get("pid")?,
+            user,
+            application: name,
+        },
+        "prepared" => Holder::Prepared { gid: name, user },
+        _ => Holder::Slot { name },
+    };
+    let age: Option<i64> = row.try_get("age_us")?;
+    Ok(Hold {
+        holder,
+        horizon: row.try_get("horizon")?,
+        // One that began in this very moment.
+        age: age.map(|age| Duration::from_micros(u64::try_from(age).unwrap_or(0))),
+    })
 }

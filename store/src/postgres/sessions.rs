@@ -24,13 +24,14 @@ impl Sessions for PgStore {
             .try_for_each(|queue| check::name("queue", queue))?;
         new.jobs
             .iter()
+            .chain(&new.probes)
             .try_for_each(|job| check::name("job", job))?;
         new.definitions
             .iter()
             .try_for_each(|(schedule, _)| check::name("schedule", schedule))?;
         let (queues, jobs) = (json(OP, &new.queues)?, json(OP, &new.jobs)?);
         let capabilities: Vec<&str> = new.capabilities.iter().map(|can| can.as_str()).collect();
-        let capabilities = json(OP, &capabilities)?;
+        let (capabilities, probes) = (json(OP, &capabilities)?, json(OP, &new.probes)?);
         let (schedules, hashes): (Vec<&str>, Vec<&str>) = new
             .definitions
             .iter()
@@ -53,6 +54,7 @@ impl Sessions for PgStore {
                 .bind(&new.queues)
                 .bind(&schedules)
                 .bind(&hashes)
+                .bind(&probes)
                 .execute(conn)
                 .await
         })
@@ -127,6 +129,7 @@ impl Sessions for PgStore {
                         execution_id: row.try_get("id")?,
                         claim_id: row.try_get("claim_id")?,
                         generation: row.try_get("generation")?,
+                        job: row.try_get("job")?,
                         claimed_ago: row::computed_us(row, "claimed_ago_us")?,
                     })
                 })

@@ -1,9 +1,10 @@
-//! Commits: the fenced transition out of `running`.
+//! Commits: the fenced transition out of `running`. What a result makes of the row is the machine's
+//! word ([`crate::life`]); here it is read and written.
 
 use std::time::Duration;
 
 use bellwether_schemas::limits::ERROR_TEXT_MAX;
-use bellwether_schemas::state::{OnLost, Reason, State};
+use bellwether_schemas::state::{Reason, State};
 use bellwether_schemas::text;
 use sqlx::SqliteConnection;
 use sqlx::sqlite::SqliteRow;
@@ -16,57 +17,9 @@ use super::row::{Columns, millis};
 use crate::Payload;
 use crate::executions::{Commit, Committed, Outcome};
 use crate::inspect::ClaimState;
-
-/// The refusal that a claim without a free slot leaves.
-const EXECUTOR_OVERLOADED: &str = "executor_overloaded";
-
-/// What decides a commit.
-struct Facts {
-    state: State,
-    generation: i64,
-    claim_id: Option<Uuid>,
-    left_by_commit: bool,
-    attempt: i64,
-    max_attempts: i64,
-    on_lost: OnLost,
-    cancel_requested: bool,
-}
-
-impl Facts {
-    fn read(row: &SqliteRow) -> Result<Self, Fault> {
-        Ok(Self {
-            state: row.word("state")?,
-            generation: row.value("generation")?,
-            claim_id: row.value("claim_id")?,
-            left_by_commit: row.value::<Option<&str>>("left_by")? == Some("commit"),
-            attempt: row.value("attempt")?,
-            max_attempts: row.value("max_attempts")?,
-            on_lost: row.word("on_lost")?,
-            cancel_requested: row
-                .value::<Option<Millis>>("cancel_requested_at")?
-                .is_some(),
-        })
-    }
-}
-
-/// Where an outcome takes the row.
-#[derive(Debug, PartialEq, Eq)]
-struct Change {
-    state: State,
-    reason: Option<Reason>,
-    attempts_exhausted: bool,
-    attempt: i64,
-    /// For a waiting state: how long it waits.
-    delay: Option<Duration>,
-}
-
-/// What the fence says of a result.
-enum Judged {
-    /// It is in the ledger, now or before.
-    Accepted(State),
-    /// It changes nothing; the row as found, if there is one.
-    Refused(Option<Facts>),
-}
+use crate::life::{
+    self, Answer, Attempt, Effect, Execution, Flag, LastRefusal, LeftBy, Pinned, Step, Token,
+};
 
 /// Commits one result under its fence.
 pub(super) async fn commit(
@@ -74,11 +27,7 @@ pub(super) async fn commit(
     now: Millis,
     commit: &Commit,
 ) -> Result<Committed, Fault> {
-    let judged = judge(&mut *conn, now, commit).await?;
-    if let Judged::Refused(found) = &judged {
-        keep_fenced(conn, now, commit, found.as_ref()).await?;
-    }
-    Ok(judged.answer())
+    settle(conn, now, commit, false).await
 }
 
 /// Commits one result in a transaction of the caller's, where nothing is kept of what the fence
@@ -88,50 +37,121 @@ pub(super) async fn commit_in(
     now: Millis,
     commit: &Commit,
 ) -> Result<Committed, Fault> {
-    Ok(judge(conn, now, commit).await?.answer())
+    settle(conn, now, commit, true).await
 }
 
-impl Judged {
-    fn answer(&self) -> Committed {
-        match self {
-            Self::Accepted(state) => Committed::Accepted(*state),
-            Self::Refused(None) => Committed::Gone,
-            Self::Refused(Some(facts)) => Committed::Fenced {
-                state: facts.state,
-                generation: facts.generation,
-            },
+async fn settle(
+    conn: &mut SqliteConnection,
+    now: Millis,
+    commit: &Commit,
+    in_transaction: bool,
+) -> Result<Committed, Fault> {
+    let token = Token {
+        claim_id: commit.claim_id,
+        generation: commit.generation,
+    };
+    let Some(row) = find(&mut *conn, commit.execution_id, token).await? else {
+        if !in_transaction {
+            keep_fenced(conn, now, commit, None).await?;
         }
+        return Ok(Committed::Gone);
+    };
+    let step = life::commit(&row, token, &commit.outcome, in_transaction);
+    if step.next != row {
+        apply(&mut *conn, now, commit, &step.next).await?;
+    }
+    for effect in &step.effects {
+        match effect {
+            Effect::Dispatch { .. } => {
+                dispatch::dispatch(&mut *conn, now, commit.execution_id).await?;
+            }
+            Effect::KeepFenced { .. } => keep_fenced(&mut *conn, now, commit, Some(&row)).await?,
+            Effect::Sent { .. }
+            | Effect::Supersede(_)
+            | Effect::KeepVerdict { .. }
+            | Effect::Bury(_) => {}
+        }
+    }
+    answer(&step)
+}
+
+fn answer(step: &Step) -> Result<Committed, Fault> {
+    match step.answer {
+        Answer::Committed(committed) => Ok(committed),
+        other => Err(Fault::Corrupt(format!("a result is answered by {other:?}"))),
     }
 }
 
-async fn judge(conn: &mut SqliteConnection, now: Millis, commit: &Commit) -> Result<Judged, Fault> {
-    let row = sqlx::query(sql!("commit/facts"))
-        .bind(commit.execution_id)
+/// The row as far as a result is decided by it.
+async fn find(
+    conn: &mut SqliteConnection,
+    id: Uuid,
+    token: Token,
+) -> Result<Option<Execution>, Fault> {
+    let found = sqlx::query(sql!("commit/facts"))
+        .bind(id)
         .fetch_optional(&mut *conn)
         .await?;
-    let Some(row) = row else {
-        return Ok(Judged::Refused(None));
+    let Some(found) = found else {
+        return Ok(None);
     };
-    let facts = Facts::read(&row)?;
-    if facts.claim_id == Some(commit.claim_id) && facts.generation == commit.generation {
-        if facts.state == State::Unknown && !commit.outcome.stopped() {
-            // It says no more than that.
-            return Ok(Judged::Accepted(State::Unknown));
-        }
-        // Who gave up on this claim said `unknown` only: its own result still decides.
-        if matches!(facts.state, State::Running | State::Unknown) {
-            let change = decide(&facts, &commit.outcome);
-            apply(conn, now, commit, &change).await?;
-            return Ok(Judged::Accepted(change.state));
-        }
-        if facts.left_by_commit {
-            return Ok(Judged::Accepted(facts.state));
-        }
-    } else if accepted_before(conn, commit).await? {
-        // What a commit put into history was retrying.
-        return Ok(Judged::Accepted(State::Retrying));
+    let mut row = Execution::later(Pinned {
+        max_attempts: found.number("max_attempts")?,
+        on_lost: found.word("on_lost")?,
+    });
+    row.state = found.word("state")?;
+    row.attempt = found.number("attempt")?;
+    let claim_id: Option<Uuid> = found.value("claim_id")?;
+    let generation = found.value("generation")?;
+    row.claim = claim_id.map(|claim_id| Token {
+        claim_id,
+        generation,
+    });
+    row.left_by = left_by(&found)?;
+    row.result_generation = found.value("result_generation")?;
+    if found
+        .value::<Option<Millis>>("cancel_requested_at")?
+        .is_some()
+    {
+        row.flags.insert(Flag::CancelRequested);
     }
-    Ok(Judged::Refused(Some(facts)))
+    if row.claim != Some(token) {
+        row.history.extend(superseded(conn, id, token).await?);
+    }
+    Ok(Some(row))
+}
+
+/// The attempt of a claim whose result was accepted before the row was claimed again.
+async fn superseded(
+    conn: &mut SqliteConnection,
+    id: Uuid,
+    token: Token,
+) -> Result<Option<Attempt>, Fault> {
+    let found = sqlx::query(sql!("commit/accepted_before"))
+        .bind(id)
+        .bind(token.generation)
+        .bind(token.claim_id)
+        .fetch_optional(conn)
+        .await?;
+    let Some(found) = found else {
+        return Ok(None);
+    };
+    Ok(Some(Attempt {
+        token,
+        number: found.number("attempt")?,
+        reason: found.word_opt("reason")?,
+        left_by: left_by(&found)?,
+    }))
+}
+
+fn left_by(found: &SqliteRow) -> Result<Option<LeftBy>, Fault> {
+    let late = found.value("left_late")?;
+    let word: Option<&str> = found.value("left_by")?;
+    Ok(word.map(|word| match word {
+        "commit" if late => LeftBy::LateCommit,
+        "commit" => LeftBy::Commit,
+        _ => LeftBy::Sweep,
+    }))
 }
 
 /// How the execution of a claim stands.
@@ -149,72 +169,20 @@ pub(super) async fn standing(
         return Ok(ClaimState::Gone);
     };
     let state: State = row.word("state")?;
+    let late = row.value("late")?;
+    let made = if row.value("went_on")? {
+        State::Retrying
+    } else {
+        state
+    };
     let by_commit = row.value::<Option<&str>>("left_by")? == Some("commit");
     Ok(match (row.value("own")?, row.value("superseded")?) {
         (true, _) if state == State::Running => ClaimState::Running,
-        (true, _) if by_commit => ClaimState::Ended(state),
+        (true, _) if by_commit => ClaimState::ended(made, late),
         // What a commit put into history was retrying.
-        (_, true) => ClaimState::Ended(State::Retrying),
+        (_, true) => ClaimState::ended(State::Retrying, late),
         _ => ClaimState::Fenced(state),
     })
-}
-
-/// Whether this is the repeat of a result after which the row was claimed again.
-async fn accepted_before(conn: &mut SqliteConnection, commit: &Commit) -> Result<bool, Fault> {
-    let accepted = sqlx::query(sql!("commit/accepted_before"))
-        .bind(commit.execution_id)
-        .bind(commit.generation)
-        .bind(commit.claim_id)
-        .fetch_optional(conn)
-        .await?;
-    Ok(accepted.is_some())
-}
-
-fn decide(row: &Facts, outcome: &Outcome) -> Change {
-    let end = |state, reason| Change {
-        state,
-        reason,
-        attempts_exhausted: false,
-        attempt: row.attempt,
-        delay: None,
-    };
-    // With a cancel requested, what would be runnable again ends instead.
-    let wait = |reason, attempt, delay| {
-        if row.cancel_requested {
-            return Change {
-                attempt,
-                ..end(State::Cancelled, Some(Reason::Cancelled))
-            };
-        }
-        Change {
-            attempt,
-            delay: Some(delay),
-            ..end(State::Retrying, Some(reason))
-        }
-    };
-    match outcome {
-        Outcome::Complete(_) => end(State::Succeeded, None),
-        Outcome::Cancel(_) => end(State::Cancelled, Some(Reason::Cancelled)),
-        Outcome::Fail(_) => end(State::Failed, Some(Reason::Rejected)),
-        Outcome::Snooze(delay) => wait(Reason::Snooze, row.attempt - 1, *delay),
-        Outcome::Release | Outcome::Overloaded => {
-            wait(Reason::Release, row.attempt - 1, Duration::ZERO)
-        }
-        Outcome::Retry {
-            reason,
-            stopped: false,
-            ..
-        } if row.on_lost == OnLost::Unknown => end(State::Unknown, Some(*reason)),
-        Outcome::Retry { reason, .. }
-            if row.attempt >= row.max_attempts && !row.cancel_requested =>
-        {
-            Change {
-                attempts_exhausted: true,
-                ..end(State::Failed, Some(*reason))
-            }
-        }
-        Outcome::Retry { reason, delay, .. } => wait(*reason, row.attempt, *delay),
-    }
 }
 
 /// What the outcome says went wrong, fit for the ledger.
@@ -234,34 +202,41 @@ fn output_of(outcome: &Outcome) -> Option<&Payload> {
     }
 }
 
+/// Writes what a result has made of the row.
 async fn apply(
     conn: &mut SqliteConnection,
     now: Millis,
     commit: &Commit,
-    change: &Change,
+    next: &Execution,
 ) -> Result<(), Fault> {
     let output = output_of(&commit.outcome);
+    let waits = next.state == State::Retrying;
     sqlx::query(sql!("commit/apply"))
         .bind(commit.execution_id)
-        .bind(change.state.as_str())
-        .bind(change.reason.map(Reason::as_str))
-        .bind(change.attempts_exhausted)
-        .bind(change.attempt)
-        .bind(change.delay.map(|delay| now + millis(delay)))
-        .bind(change.state.is_terminal().then_some(now))
+        .bind(next.state.as_str())
+        .bind(next.reason.map(Reason::as_str))
+        .bind(next.has(Flag::AttemptsExhausted))
+        .bind(next.attempt)
+        .bind(waits.then(|| now + millis(delay_of(&commit.outcome))))
+        .bind(next.state.is_terminal().then_some(now))
         .bind(error_of(&commit.outcome))
         .bind(output.map(|output| output.bytes.as_slice()))
         .bind(output.map(|output| output.content_type.as_str()))
         .bind(commit.started_ago.map(|ago| now - millis(ago)))
         .bind(now)
         .bind(commit.generation)
-        .bind((commit.outcome == Outcome::Overloaded).then_some(EXECUTOR_OVERLOADED))
+        .bind(next.last_refusal.map(LastRefusal::as_str))
+        .bind(next.left_by.is_some_and(LeftBy::is_late))
         .execute(&mut *conn)
         .await?;
-    if change.delay.is_some_and(|delay| delay.is_zero()) {
-        dispatch::dispatch(conn, now, commit.execution_id).await?;
-    }
     Ok(())
+}
+
+fn delay_of(outcome: &Outcome) -> Duration {
+    match outcome {
+        Outcome::Snooze(delay) | Outcome::Retry { delay, .. } => *delay,
+        _ => Duration::ZERO,
+    }
 }
 
 /// Keeps a refused result for audit; a repeat changes nothing.
@@ -269,7 +244,7 @@ async fn keep_fenced(
     conn: &mut SqliteConnection,
     now: Millis,
     commit: &Commit,
-    found: Option<&Facts>,
+    found: Option<&Execution>,
 ) -> Result<(), Fault> {
     sqlx::query(sql!("commit/keep_fenced"))
         .bind(commit.execution_id)
@@ -279,7 +254,7 @@ async fn keep_fenced(
         .bind(output_of(&commit.outcome).map(|output| output.bytes.as_slice()))
         .bind(error_of(&commit.outcome))
         .bind(found.map(|found| found.state.as_str()))
-        .bind(found.map(|found| found.generation))
+        .bind(found.map(Execution::generation))
         .bind(now)
         .execute(conn)
         .await?;

@@ -283,6 +283,7 @@ fn verdict(row: &SqliteRow) -> Result<VerdictView, Fault> {
 fn shard_result(row: &SqliteRow) -> Result<ShardResult, Fault> {
     Ok(ShardResult {
         execution_id: row.value("id")?,
+        job: row.value("job")?,
         shard_index: row.number("shard_index")?,
         shard_total: row.number("shard_total")?,
         state: row.word("state")?,

@@ -43,6 +43,7 @@ mod partitions;
 mod planning;
 mod probes;
 mod pulse;
+mod retention;
 mod retry;
 mod row;
 mod schedules;
@@ -79,6 +80,7 @@ pub struct SqliteStore {
     writer: Writer,
     file: SqliteConnectOptions,
     held: Arc<Lap>,
+    history: Arc<Lap>,
 }
 
 impl SqliteStore {
@@ -97,6 +99,7 @@ impl SqliteStore {
             writer,
             file,
             held: Arc::default(),
+            history: Arc::default(),
         })
     }
 }

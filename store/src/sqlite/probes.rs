@@ -1,4 +1,5 @@
-//! Probes of unknown executions, and what operators say of them.
+//! Probes of unknown executions, and what operators say of them. What a word makes of the row is the
+//! machine's ([`crate::life`]); here it is read and written.
 
 use std::time::Duration;
 
@@ -11,8 +12,12 @@ use super::clock::Millis;
 use super::errors::Fault;
 use super::row::{Columns, millis};
 use super::{SqliteStore, check, claim, dispatch};
+use crate::life::{
+    self, Answer, Effect, Event, Execution, Fact, Flag, Pinned, Said, Step, Token, step,
+};
 use crate::probes::{
-    Decided, Facts, Probe, ProbeAnswer, ProbeAsk, ProbeResult, Probes, Ruling, another_look, ruled,
+    Decided, Declined, NO_PROBE, Probe, ProbeAnswer, ProbeAsk, ProbeResult, Probes, Ruling,
+    another_look,
 };
 use crate::{Payload, Result};
 
@@ -49,16 +54,42 @@ impl Probes for SqliteStore {
     }
 
     async fn commit_probe(&self, result: &ProbeResult) -> Result<Decided> {
-        let said = Said {
-            execution_id: result.execution_id,
-            token: result.probe_id,
+        let note = check::probe_result(result)?;
+        let (id, token) = (result.execution_id, result.probe_id);
+        let settled_after = result.settled_after;
+        let event = Event::Verdict {
+            probe_id: token,
             verdict: result.verdict,
-            note: check::probe_result(result)?,
-            by_probe: Some(result.settled_after),
         };
         self.writer
             .write("commit what a probe says", async move |conn, now| {
-                said.decide(conn, now).await
+                let word = Word {
+                    now,
+                    id,
+                    token,
+                    settled_after,
+                };
+                decided(word.says(conn, &event, &note).await?)
+            })
+            .await
+    }
+
+    async fn decline_probe(&self, execution_id: Uuid, probe_id: Uuid) -> Result<Declined> {
+        self.writer
+            .write("decline a probe", async move |conn, now| {
+                let Some(elsewhere) = is_elsewhere(conn, execution_id).await? else {
+                    return Ok(Declined::Gone);
+                };
+                let event = Event::DeclineProbe {
+                    probe_id,
+                    elsewhere,
+                };
+                let word = Word::at(now, execution_id, probe_id);
+                match word.says(conn, &event, NO_PROBE).await? {
+                    None => Ok(Declined::Gone),
+                    Some(Answer::Declined(declined)) => Ok(declined),
+                    Some(other) => Err(unexpected(other)),
+                }
             })
             .await
     }
@@ -66,11 +97,9 @@ impl Probes for SqliteStore {
     async fn release_probe(&self, execution_id: Uuid, probe_id: Uuid) -> Result<()> {
         self.writer
             .write("give a probe back", async move |conn, now| {
-                let row = facts(conn, execution_id).await?;
-                if row.is_some_and(|row| row.is_probed_by(probe_id)) {
-                    take_back(conn, now, execution_id, 1).await?;
-                }
-                Ok(())
+                let word = Word::at(now, execution_id, probe_id);
+                let event = Event::ReleaseProbe { probe_id };
+                word.says(conn, &event, "").await.map(drop)
             })
             .await
     }
@@ -95,80 +124,97 @@ impl Probes for SqliteStore {
     }
 
     async fn resolve(&self, ruling: &Ruling) -> Result<Decided> {
-        let said = Said {
-            execution_id: ruling.execution_id,
-            token: ruling.token,
+        let note = check::ruling(ruling)?;
+        let (id, token) = (ruling.execution_id, ruling.token);
+        let event = Event::Resolve {
+            token,
             verdict: ruling.verdict,
-            note: check::ruling(ruling)?,
-            by_probe: None,
         };
         self.writer
             .write("resolve an unknown execution", async move |conn, now| {
-                said.decide(conn, now).await
+                let word = Word::at(now, id, token);
+                decided(word.says(conn, &event, &note).await?)
             })
             .await
     }
 }
 
-/// The row of an execution, as far as probes go.
-struct Row {
-    state: State,
-    generation: i64,
-    attempts_left: bool,
-    cancel_requested: bool,
-    escalated_at: Option<Millis>,
-    /// The dispatch that is out, if one is.
-    dispatch_no: Option<u32>,
-    attempt_ended_at: Option<Millis>,
-    /// The worker of the attempt is there, and has said nothing.
-    at_it: bool,
-    probe_no: u32,
-    probe_id: Option<Uuid>,
-    probe_claimed_at: Option<Millis>,
-    probe_deadline_at: Option<Millis>,
+/// A word about an unknown execution: when it is said, of which, under which token.
+struct Word {
+    now: Millis,
+    id: Uuid,
+    token: Uuid,
+    /// From when after the loss a "not done" counts.
+    settled_after: Duration,
 }
 
-async fn facts(conn: &mut SqliteConnection, id: Uuid) -> Result<Option<Row>, Fault> {
-    let row = sqlx::query(sql!("probes/facts"))
-        .bind(id)
-        .fetch_optional(conn)
-        .await?;
-    row.as_ref().map(Row::read).transpose()
-}
-
-impl Row {
-    fn read(row: &SqliteRow) -> Result<Self, Fault> {
-        let there = |column| Ok::<_, Fault>(row.value::<Option<Millis>>(column)?.is_some());
-        Ok(Self {
-            state: row.word("state")?,
-            generation: row.value("generation")?,
-            attempts_left: row.value::<i64>("attempt")? < row.value::<i64>("max_attempts")?,
-            cancel_requested: there("cancel_requested_at")?,
-            escalated_at: row.value("escalated_at")?,
-            dispatch_no: if there("dispatched_at")? {
-                Some(row.number("dispatch_no")?)
-            } else {
-                None
-            },
-            attempt_ended_at: row.value("attempt_ended_at")?,
-            at_it: row.value("at_it")?,
-            probe_no: row.number("probe_no")?,
-            probe_id: row.value("probe_id")?,
-            probe_claimed_at: row.value("probe_claimed_at")?,
-            probe_deadline_at: row.value("probe_deadline_at")?,
-        })
+impl Word {
+    /// Where the time of the loss is of no account.
+    const fn at(now: Millis, id: Uuid, token: Uuid) -> Self {
+        Self {
+            now,
+            id,
+            token,
+            settled_after: Duration::ZERO,
+        }
     }
 
-    fn is_probed_by(&self, probe_id: Uuid) -> bool {
-        self.state == State::Unknown && self.probe_id == Some(probe_id)
+    /// The row as far as probes go, and what is true of it now.
+    async fn find(&self, conn: &mut SqliteConnection) -> Result<Option<Execution>, Fault> {
+        let found = sqlx::query(sql!("probes/facts"))
+            .bind(self.id)
+            .bind(self.token)
+            .fetch_optional(conn)
+            .await?;
+        found.as_ref().map(|found| self.read(found)).transpose()
     }
 
-    /// Whether the dispatch asks for a probe that nobody makes.
-    fn wants_probe(&self, now: Millis, dispatch_no: u32) -> bool {
-        self.state == State::Unknown
-            && self.escalated_at.is_none()
-            && self.dispatch_no == Some(dispatch_no)
-            && (self.probe_id.is_none() || self.probe_deadline_at.is_some_and(|at| at <= now))
+    fn read(&self, found: &SqliteRow) -> Result<Execution, Fault> {
+        let at = |column| Ok::<_, Fault>(found.value::<Option<Millis>>(column)?);
+        let mut row = Execution::later(Pinned {
+            max_attempts: found.number("max_attempts")?,
+            on_lost: found.word("on_lost")?,
+        });
+        row.state = found.word("state")?;
+        row.reason = found.word_opt("reason")?;
+        row.attempt = found.number("attempt")?;
+        let claim_id: Option<Uuid> = found.value("claim_id")?;
+        let generation = found.value("generation")?;
+        row.claim = claim_id.map(|claim_id| Token {
+            claim_id,
+            generation,
+        });
+        row.dispatch.no = found.number("dispatch_no")?;
+        row.dispatch.marked = at("dispatched_at")?.is_some();
+        row.probes = life::Probes {
+            no: found.number("probe_no")?,
+            running: found.value("probe_id")?,
+        };
+        let before: Option<State> = found.word_opt("became")?;
+        row.verdicts.extend(before.map(|became| Said {
+            token: self.token,
+            became,
+        }));
+        let flags = [
+            (Flag::CancelRequested, at("cancel_requested_at")?.is_some()),
+            (Flag::Escalated, at("escalated_at")?.is_some()),
+        ];
+        let times = at("probe_claimed_at")?.zip(at("attempt_ended_at")?);
+        let settled =
+            times.is_some_and(|(claimed, lost)| claimed >= lost + millis(self.settled_after));
+        let facts = [
+            (Fact::LossSettled, settled),
+            (Fact::SessionLost, !found.value::<bool>("at_it")?),
+            (
+                Fact::ProbeOverdue,
+                at("probe_deadline_at")?.is_some_and(|at| at <= self.now),
+            ),
+        ];
+        let flags = flags.into_iter().filter(|(_, is_set)| *is_set);
+        row.flags.extend(flags.map(|(flag, _)| flag));
+        let facts = facts.into_iter().filter(|(_, is_true)| *is_true);
+        row.facts.extend(facts.map(|(fact, _)| fact));
+        Ok(row)
     }
 }
 
@@ -180,8 +226,21 @@ pub(super) async fn is_due(
     dispatch_no: u32,
     probe_id: Uuid,
 ) -> Result<bool, Fault> {
-    let row = facts(conn, id).await?;
-    Ok(row.is_some_and(|row| row.is_probed_by(probe_id) || row.wants_probe(now, dispatch_no)))
+    let word = Word::at(now, id, probe_id);
+    let row = word.find(conn).await?;
+    Ok(row.is_some_and(|row| {
+        let asked = asked(&row, probe_id, dispatch_no, true);
+        matches!(asked.answer, Answer::Probe { .. })
+    }))
+}
+
+fn asked(row: &Execution, probe_id: Uuid, dispatch_no: u32, live: bool) -> Step {
+    let event = Event::ClaimProbe {
+        probe_id,
+        dispatch_no,
+        live,
+    };
+    step(row, &event)
 }
 
 async fn take(
@@ -190,16 +249,22 @@ async fn take(
     session: Uuid,
     ask: &ProbeAsk,
 ) -> Result<ProbeAnswer, Fault> {
-    if !claim::is_live(conn, session).await? {
-        return Ok(ProbeAnswer::SessionLost);
-    }
-    let Some(row) = facts(conn, ask.execution_id).await? else {
-        return Ok(ProbeAnswer::Busy);
+    let live = claim::is_live(conn, session).await?;
+    let word = Word::at(now, ask.execution_id, ask.probe_id);
+    let Some(row) = word.find(conn).await? else {
+        return Ok(if live {
+            ProbeAnswer::Busy
+        } else {
+            ProbeAnswer::SessionLost
+        });
     };
-    if !row.is_probed_by(ask.probe_id) {
-        if !row.wants_probe(now, ask.dispatch_no) {
-            return Ok(ProbeAnswer::Busy);
-        }
+    let asked = asked(&row, ask.probe_id, ask.dispatch_no, live);
+    match asked.answer {
+        Answer::Probe { .. } => {}
+        Answer::SessionLost => return Ok(ProbeAnswer::SessionLost),
+        _ => return Ok(ProbeAnswer::Busy),
+    }
+    if asked.next != row {
         sqlx::query(sql!("probes/take"))
             .bind(ask.execution_id)
             .bind(ask.probe_id)
@@ -245,103 +310,124 @@ fn probe(row: &SqliteRow) -> Result<Probe, Fault> {
 /// `unmade` = the probe said nothing, by its own will.
 async fn take_back(
     conn: &mut SqliteConnection,
-    now: Millis,
+    due_at: Millis,
     id: Uuid,
     unmade: i64,
 ) -> Result<(), Fault> {
     sqlx::query(sql!("probes/take_back"))
         .bind(id)
-        .bind(now)
+        .bind(due_at)
         .bind(unmade)
         .execute(conn)
         .await?;
     Ok(())
 }
 
-/// A verdict, and who says it.
-struct Said {
-    execution_id: Uuid,
-    token: Uuid,
-    verdict: Verdict,
-    note: String,
-    /// From when after the loss its "not done" counts; none = an operator's.
-    by_probe: Option<Duration>,
+/// Whether a live worker of the queue has a probe for the job; none = no such execution.
+async fn is_elsewhere(conn: &mut SqliteConnection, id: Uuid) -> Result<Option<bool>, Fault> {
+    let row = sqlx::query(sql!("probes/elsewhere"))
+        .bind(id)
+        .fetch_optional(conn)
+        .await?;
+    row.map(|row| Ok(row.value("elsewhere")?)).transpose()
 }
 
-impl Said {
-    async fn decide(&self, conn: &mut SqliteConnection, now: Millis) -> Result<Decided, Fault> {
-        let Some(row) = facts(conn, self.execution_id).await? else {
-            return Ok(Decided::Gone);
+impl Word {
+    /// A word about an execution; `note` goes with a verdict. None = no such execution.
+    async fn says(
+        &self,
+        conn: &mut SqliteConnection,
+        event: &Event,
+        note: &str,
+    ) -> Result<Option<Answer>, Fault> {
+        let Some(row) = self.find(&mut *conn).await? else {
+            return Ok(None);
         };
-        // A late repeat says nothing of an execution that is unknown once more.
-        let before = sqlx::query(sql!("probes/decided"))
-            .bind(self.execution_id)
-            .bind(self.token)
-            .fetch_optional(&mut *conn)
-            .await?;
-        if let Some(verdict) = before {
-            return Ok(Decided::Accepted(verdict.word("became")?));
+        let said = step(&row, event);
+        let verdict = said.effects.iter().find_map(|effect| match *effect {
+            Effect::KeepVerdict { probe_no, verdict } => Some((probe_no, verdict)),
+            _ => None,
+        });
+        if let Some(verdict) = verdict {
+            self.apply(&mut *conn, &row, &said.next, verdict.1).await?;
+            self.record(&mut *conn, &said.next, verdict, note).await?;
+        } else if said.next != row {
+            // Given back, and not at once where it was declined.
+            let due_at = match said.answer {
+                Answer::Declined(_) => self.now + millis(another_look(row.probes.no)),
+                _ => self.now,
+            };
+            take_back(&mut *conn, due_at, self.id, 1).await?;
         }
-        let may = match self.by_probe {
-            Some(_) => row.is_probed_by(self.token),
-            None => row.state == State::Unknown,
-        };
-        if may {
-            return self.apply(conn, now, &row).await;
+        let is_dispatch = |effect: &Effect| matches!(effect, Effect::Dispatch { .. });
+        if said.effects.iter().any(is_dispatch) {
+            dispatch::dispatch(conn, self.now, self.id).await?;
         }
-        Ok(Decided::Fenced(row.state))
+        Ok(Some(said.answer))
     }
 
+    /// Writes what a verdict has made of the row.
     async fn apply(
         &self,
         conn: &mut SqliteConnection,
-        now: Millis,
-        row: &Row,
-    ) -> Result<Decided, Fault> {
-        let settled = self.by_probe.is_none_or(|after| {
-            let times = row.probe_claimed_at.zip(row.attempt_ended_at);
-            !row.at_it && times.is_some_and(|(claimed, lost)| claimed >= lost + millis(after))
-        });
-        let facts = Facts {
-            settled,
-            cancel_requested: row.cancel_requested,
-            attempts_left: row.attempts_left,
-        };
-        let next = ruled(self.verdict, facts);
-        let again_at = match next {
-            State::Retrying => Some(now),
-            State::Unknown => Some(now + millis(another_look(row.probe_no))),
+        row: &Execution,
+        next: &Execution,
+        verdict: Verdict,
+    ) -> Result<(), Fault> {
+        let again_at = match next.state {
+            State::Retrying => Some(self.now),
+            State::Unknown => Some(self.now + millis(another_look(row.probes.no))),
             _ => None,
         };
         sqlx::query(sql!("probes/apply"))
-            .bind(self.execution_id)
-            .bind(next.as_str())
-            .bind(now)
-            .bind(row.cancel_requested)
-            .bind(next == State::Failed && self.verdict == Verdict::NotDone)
+            .bind(self.id)
+            .bind(next.state.as_str())
+            .bind(self.now)
+            .bind(next.has(Flag::CancelRequested))
+            .bind(next.has(Flag::AttemptsExhausted))
             .bind(again_at)
-            .bind(self.verdict == Verdict::CannotTell)
-            .execute(&mut *conn)
-            .await?;
-        if next == State::Retrying {
-            dispatch::dispatch(conn, now, self.execution_id).await?;
-        }
-        sqlx::query(sql!("probes/record"))
-            .bind(self.token)
-            .bind(self.execution_id)
-            .bind(row.generation)
-            .bind(now)
-            .bind(if self.by_probe.is_some() {
-                "probe"
-            } else {
-                "operator"
-            })
-            .bind(self.by_probe.map(|_| row.probe_no))
-            .bind(self.verdict.as_str())
-            .bind(&self.note)
-            .bind(next.as_str())
+            .bind(verdict == Verdict::CannotTell)
             .execute(conn)
             .await?;
-        Ok(Decided::Accepted(next))
+        Ok(())
     }
+
+    async fn record(
+        &self,
+        conn: &mut SqliteConnection,
+        next: &Execution,
+        (probe_no, verdict): (Option<u32>, Verdict),
+        note: &str,
+    ) -> Result<(), Fault> {
+        let said_by = if probe_no.is_some() {
+            "probe"
+        } else {
+            "operator"
+        };
+        sqlx::query(sql!("probes/record"))
+            .bind(self.token)
+            .bind(self.id)
+            .bind(next.generation())
+            .bind(self.now)
+            .bind(said_by)
+            .bind(probe_no)
+            .bind(verdict.as_str())
+            .bind(note)
+            .bind(next.state.as_str())
+            .execute(conn)
+            .await?;
+        Ok(())
+    }
+}
+
+fn decided(answer: Option<Answer>) -> Result<Decided, Fault> {
+    match answer {
+        None => Ok(Decided::Gone),
+        Some(Answer::Decided(decided)) => Ok(decided),
+        Some(other) => Err(unexpected(other)),
+    }
+}
+
+fn unexpected(answer: Answer) -> Fault {
+    Fault::Corrupt(format!("a word about a probe is answered by {answer:?}"))
 }

@@ -6,7 +6,7 @@ use super::SqliteStore;
 use super::clock::Millis;
 use super::row::{Columns, between, instant};
 use crate::Result;
-use crate::pulse::{COUNT_MAX, Pulse, TakePulse};
+use crate::pulse::{COUNT_MAX, Hold, Pulse, TakePulse};
 
 #[async_trait::async_trait]
 impl TakePulse for SqliteStore {
@@ -33,5 +33,9 @@ impl TakePulse for SqliteStore {
                 })
             })
             .await
+    }
+
+    async fn oldest_hold(&self) -> Result<Option<Hold>> {
+        Ok(None)
     }
 }

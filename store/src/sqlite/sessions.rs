@@ -28,6 +28,7 @@ impl Sessions for SqliteStore {
             .try_for_each(|queue| names::check("queue", queue))?;
         new.jobs
             .iter()
+            .chain(&new.probes)
             .try_for_each(|job| names::check("job", job))?;
         new.definitions
             .iter()
@@ -37,6 +38,7 @@ impl Sessions for SqliteStore {
             queues: json(OP, &new.queues)?,
             jobs: json(OP, &new.jobs)?,
             capabilities: json(OP, &capabilities)?,
+            probes: json(OP, &new.probes)?,
         };
         let new = new.clone();
         self.writer
@@ -121,6 +123,7 @@ impl Sessions for SqliteStore {
                             execution_id: row.value("id")?,
                             claim_id: row.value("claim_id")?,
                             generation: row.value("generation")?,
+                            job: row.value("job")?,
                             claimed_ago: between(row.value("claimed_at")?, now),
                         })
                     })
@@ -135,6 +138,7 @@ struct Lists {
     queues: String,
     jobs: String,
     capabilities: String,
+    probes: String,
 }
 
 fn json(op: &'static str, words: &[impl Serialize]) -> Result<String> {
@@ -162,6 +166,7 @@ async fn open(
         .bind(now)
         .bind(now + millis(new.lease))
         .bind(&lists.capabilities)
+        .bind(&lists.probes)
         .execute(&mut *conn)
         .await?;
     // A repeat changes nothing.

@@ -12,9 +12,9 @@ use super::{claim, dead};
 use crate::dead::DeadLetter;
 use crate::executions::{ClaimAnswer, Refusal, SubmitAsk};
 
-/// A message older than this may have had a key that is forgotten by now: the keys' 7 days
-/// less a day.
-const STALE_MS: i64 = 6 * 24 * 3_600_000;
+/// So long before its key may be forgotten a message is a dead letter: broker and database do not
+/// share a clock.
+const STALE_MARGIN_MS: i64 = 24 * 3_600_000;
 
 /// A job without a handler is offered again after this long, for the first time.
 const FIRST_DEFERRAL_MS: i64 = 1_000;
@@ -33,7 +33,10 @@ pub(super) async fn claim(
         let own = known == ids::execution(ask.fire_id, 0);
         return claim::again(conn, known, ask.claim_id, own).await;
     }
-    if ask.stored_at.timestamp_millis() < now - STALE_MS {
+    let marked_to: Millis = sqlx::query_scalar(sql!("submitted/keys_marked_to"))
+        .fetch_one(&mut *conn)
+        .await?;
+    if ask.stored_at.timestamp_millis() < marked_to + STALE_MARGIN_MS {
         dead::record(conn, now, &stale(ask), None).await?;
         return Ok(ClaimAnswer::Refused(Refusal::Stale));
     }

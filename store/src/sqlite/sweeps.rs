@@ -129,9 +129,15 @@ impl Sweeps for SqliteStore {
     async fn forget_keys(&self, retention: Duration, limit: u32) -> Result<u64> {
         self.writer
             .write("sweep old keys", async move |conn, now| {
+                let before = now - millis(retention);
                 let forgotten = sqlx::query(sql!("sweeps/forget_keys"))
-                    .bind(now - millis(retention))
+                    .bind(before)
                     .bind(limit)
+                    .execute(&mut *conn)
+                    .await?;
+                sqlx::query(sql!("sweeps/mark_keys"))
+                    .bind(now)
+                    .bind(before)
                     .execute(conn)
                     .await?;
                 Ok(forgotten.rows_affected())

@@ -11,6 +11,7 @@ use std::pin::Pin;
 use std::sync::{PoisonError, RwLock};
 use std::time::Duration;
 
+use bellwether_telemetry::metrics;
 use sqlx::sqlite::SqliteConnectOptions;
 use sqlx::{Connection, SqliteConnection};
 use tokio::sync::{mpsc, oneshot, watch};
@@ -148,24 +149,49 @@ impl Writer {
             drop(jobs);
             answered.await.map_err(|_| gone(op))
         };
-        match tokio::time::timeout_at(
-            deadline,
-            turn.instrument(tracing::debug_span!("ledger", op)),
-        )
-        .await
-        {
-            Ok(result) => result?.map_err(|fault| fault.of(op)),
-            Err(_elapsed) => Err(Error::new(
-                op,
-                ErrorKind::Unavailable,
-                format!(
-                    "the ledger gave no answer within {:?}: the disk is slow, or another process \
-                     holds the file",
-                    self.patience
-                ),
-            )),
+        let turn = turn.instrument(tracing::debug_span!("ledger", op));
+        let mut caller = Caller { settled: false };
+        let answer = tokio::time::timeout_at(deadline, turn).await;
+        caller.settled = true;
+        match answer {
+            Ok(result) => result?.map_err(|fault| {
+                count_failed(fault.word());
+                fault.of(op)
+            }),
+            Err(_elapsed) => {
+                count_failed("timeout");
+                Err(Error::new(
+                    op,
+                    ErrorKind::Unavailable,
+                    format!(
+                        "the ledger gave no answer within {:?}: the disk is slow, or another \
+                         process holds the file",
+                        self.patience
+                    ),
+                ))
+            }
         }
     }
+}
+
+/// Who waits for an answer.
+struct Caller {
+    /// It was told how the call ended.
+    settled: bool,
+}
+
+impl Drop for Caller {
+    fn drop(&mut self) {
+        if !self.settled {
+            // It has given the call up before the call's own time was over.
+            count_failed("timeout");
+        }
+    }
+}
+
+fn count_failed(why: &'static str) {
+    let why = [metrics::reason(why)];
+    metrics::counters().db_errors.add(1, &why);
 }
 
 fn gone(op: &'static str) -> Error {

@@ -270,7 +270,7 @@ pub(crate) async fn an_unknown_execution_ends_by_its_late_result(ledger: &Fixtur
         let claimed = ledger.unknown("book").await;
         ledger.request_cancel(claimed.execution_id).await;
         let committed = ledger.commit_one(&claimed, outcome).await;
-        assert_eq!(committed, Committed::Accepted(state));
+        assert_eq!(committed, Committed::Late(state));
         let view = ledger.view(claimed.execution_id).await;
         assert_eq!(view.cancel_lost, state == State::Succeeded);
     }

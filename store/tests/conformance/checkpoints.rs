@@ -120,7 +120,7 @@ pub(crate) async fn r39_what_found_no_slot_goes_back_without_a_charge_and_says_s
 pub(crate) async fn a_release_of_its_own_claim_ends_unknown(ledger: &Fixture) {
     let claimed = ledger.unknown("book").await;
     let committed = ledger.commit_one(&claimed, Outcome::Release).await;
-    assert_eq!(committed, Committed::Accepted(State::Retrying));
+    assert_eq!(committed, Committed::Late(State::Retrying));
     let view = ledger.view(claimed.execution_id).await;
     assert_eq!((view.reason, view.attempt), (Some(Reason::Release), 0));
 }

@@ -433,9 +433,9 @@ pub(crate) async fn a_late_commit_settles_an_unknown_execution(ledger: &Fixture)
         assert_eq!(ledger.snapshot(id).await, before);
 
         let answer = ledger.commit_one(&claimed, outcome.clone()).await;
-        assert_eq!(answer, Committed::Accepted(state), "{outcome:?}");
+        assert_eq!(answer, Committed::Late(state), "{outcome:?}");
         let again = ledger.commit_one(&claimed, outcome.clone()).await;
-        assert_eq!(again, Committed::Accepted(state), "{outcome:?}");
+        assert_eq!(again, Committed::Late(state), "{outcome:?}");
         let view = ledger.view(id).await;
         assert_eq!((view.state, view.generation, view.attempt), (state, 1, 1));
     }
@@ -512,7 +512,8 @@ pub(crate) async fn a_handler_that_has_not_stopped_leaves_an_unrepeatable_execut
 
         // The answer was lost.
         let before = ledger.snapshot(id).await;
-        assert_eq!(ledger.commit_one(&claimed, hung(secs(9))).await, unknown);
+        let repeat = ledger.commit_one(&claimed, hung(secs(9))).await;
+        assert_eq!(repeat, unknown, "it was the first to say so");
         let stranger = Claimed {
             claim_id: bellwether_schemas::ids::token(),
             ..claimed.clone()
@@ -523,7 +524,7 @@ pub(crate) async fn a_handler_that_has_not_stopped_leaves_an_unrepeatable_execut
 
         // It returned at last.
         let answer = ledger.commit_one(&claimed, complete()).await;
-        assert_eq!(answer, Committed::Accepted(State::Succeeded));
+        assert_eq!(answer, Committed::Late(State::Succeeded));
         let view = ledger.view(id).await;
         assert_eq!((view.state, view.reason), (State::Succeeded, None));
     }
@@ -539,7 +540,7 @@ pub(crate) async fn a_handler_that_has_not_stopped_leaves_an_unrepeatable_execut
     let before = ledger.snapshot(swept.execution_id).await;
     for claimed in [&swept, &swept] {
         let answer = ledger.commit_one(claimed, hung(secs(1))).await;
-        assert_eq!(answer, Committed::Accepted(State::Unknown));
+        assert_eq!(answer, Committed::Late(State::Unknown));
     }
     assert_eq!(ledger.snapshot(swept.execution_id).await, before);
     assert!(ledger.story(swept.execution_id).await.fenced.is_empty());
@@ -574,6 +575,53 @@ pub(crate) async fn a_repeated_commit_is_accepted_after_the_next_claim(ledger: &
         assert_eq!(ledger.commit_one(&first, outcome).await, accepted, "ended");
         let story = ledger.story(first.execution_id).await;
         assert_eq!(story.fenced.len(), 1, "the stranger's only");
+    }
+    ledger.assert_laws_hold().await;
+}
+
+/// Who counts attempts by these answers counts each once: the word that took it out of `running` is
+/// `Accepted`, to a repeat too, and any other is `Late`.
+pub(crate) async fn of_all_words_about_an_attempt_one_has_ended_it(ledger: &Fixture) {
+    let session = ledger.session("worker").await;
+    let mut new = one_shot("book");
+    new.policy.on_lost = OnLost::Unknown;
+    for (outcome, state) in [
+        (complete(), State::Succeeded),
+        (error_after(Duration::ZERO), State::Retrying),
+        (Outcome::Release, State::Retrying),
+    ] {
+        // The worker gives it up first, then its handler returns.
+        new.fire_id = bellwether_schemas::ids::fresh();
+        let own = ledger.running(session, &new).await;
+        for _ in 0..2 {
+            let gave_up = ledger.commit_one(&own, hung(secs(1))).await;
+            assert_eq!(gave_up, Committed::Accepted(State::Unknown));
+        }
+        // A sweep was first.
+        let swept = ledger.unknown("book").await;
+        for _ in 0..2 {
+            let says_the_same = ledger.commit_one(&swept, hung(secs(1))).await;
+            assert_eq!(says_the_same, Committed::Late(State::Unknown));
+        }
+        for claimed in [own, swept] {
+            for _ in 0..2 {
+                let late = ledger.commit_one(&claimed, outcome.clone()).await;
+                assert_eq!(late, Committed::Late(state), "and its repeat");
+            }
+            let stands = ledger.claim_state(claimed.execution_id, claimed.claim_id);
+            assert_eq!(stands.await.unwrap(), ClaimState::EndedLate(state));
+            if state != State::Retrying {
+                continue;
+            }
+            // The next attempt is one of its own, whatever the one before came to.
+            let second = ledger.claim_one(session, claimed.execution_id).await;
+            let repeat = ledger.commit_one(&claimed, outcome.clone()).await;
+            assert_eq!(repeat, Committed::Late(state), "after the next claim, too");
+            let stands = ledger.claim_state(claimed.execution_id, claimed.claim_id);
+            assert_eq!(stands.await.unwrap(), ClaimState::EndedLate(state));
+            let done = ledger.commit_one(&second, complete()).await;
+            assert_eq!(done, Committed::Accepted(State::Succeeded));
+        }
     }
     ledger.assert_laws_hold().await;
 }

@@ -161,6 +161,7 @@ pub(crate) async fn a_fires_results_stand_by_shard(ledger: &Fixture) {
         (one.state, &one.output),
         (State::Succeeded, &results[2].output)
     );
+    assert_eq!(one.job, ledger.view(shards[2]).await.job);
     assert!(ledger.fire_results(ids::fresh()).await.unwrap().is_empty());
     assert!(
         ledger

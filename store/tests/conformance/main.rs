@@ -20,6 +20,7 @@ mod clocks;
 mod commit;
 mod cursor;
 mod dead;
+mod declined;
 mod definitions;
 mod edits;
 mod enqueue;
@@ -40,7 +41,9 @@ mod overlap;
 mod planning;
 mod plans;
 mod probes;
+mod purge;
 mod raw;
+mod retention;
 mod retry;
 mod roster;
 mod schedules;
@@ -228,6 +231,7 @@ conformance! {
         snooze_and_release_give_the_charge_back,
         fail_and_cancel_end_it_for_good,
         a_repeated_commit_answers_as_the_first_did,
+        of_all_words_about_an_attempt_one_has_ended_it,
         a_repeated_commit_is_accepted_after_the_next_claim,
         duplicates_in_one_batch_are_one_result,
         a_requested_cancel_ends_what_would_run_again,
@@ -308,6 +312,7 @@ conformance! {
         without_a_handler_it_is_recorded_and_deferred,
         a_stale_message_is_a_dead_letter,
         an_old_message_takes_no_key,
+        a_message_is_stale_before_its_key_is_forgotten,
         a_lost_session_submits_nothing,
         a_dead_letter_is_recorded_once,
         a_message_out_of_bounds_is_refused;
@@ -361,6 +366,11 @@ conformance! {
         a_cancel_ends_what_is_probed,
         an_operator_decides_at_any_time,
         a_ruling_needs_a_reason_and_a_word_of_an_operator;
+    declined:
+        a_probe_that_a_newer_worker_has_is_left_to_it,
+        a_probe_that_nobody_has_is_an_operators,
+        a_probe_of_another_is_not_declined,
+        a_probe_that_is_always_declined_is_escalated_in_time;
     clocks:
         r44_the_deadline_is_pinned_at_the_claim,
         r49_an_upgrade_gives_running_rows_their_deadline,
@@ -372,6 +382,24 @@ conformance! {
         p28_a_long_history_under_an_open_reader_is_not_read_by_the_hot_calls,
         p50_what_is_kept_for_a_time_is_forgotten_in_batches,
         p50_what_an_attempt_leaves_behind_has_a_bound;
+    retention:
+        what_ended_before_the_retention_goes_with_all_that_belongs_to_it,
+        what_is_not_over_stays_however_old_it_is,
+        a_fire_goes_with_all_its_shards_or_not_at_all,
+        the_history_begins_behind_the_last_instant_that_went,
+        a_manual_fire_moves_no_history,
+        an_operation_stays_until_its_last_retry_is_old_and_goes_oldest_first,
+        a_key_an_outbox_row_and_an_open_dead_letter_keep_what_they_name,
+        a_fire_that_another_is_held_behind_stays,
+        a_walk_goes_on_behind_what_stays_and_begins_anew,
+        two_sweeps_at_once_delete_nothing_twice,
+        a_locked_row_delays_no_sweep_and_splits_no_fire,
+        tombstones_go_when_nothing_of_them_is_left,
+        refused_results_and_dead_letters_go_by_their_own_age,
+        sessions_and_terms_go_when_no_row_names_them;
+    purge:
+        p50_history_past_its_retention_is_deleted_and_the_size_stays,
+        a_purge_reads_what_it_deletes_and_nothing_where_nothing_is_old;
     inspect:
         executions_are_listed_by_every_filter,
         a_fires_results_stand_by_shard,

@@ -103,6 +103,8 @@ pub(crate) async fn a_lease_that_ran_out_returns_the_rows(ledger: &Fixture) {
             args![leased[0].id, past],
         )
         .await;
+    // SQLite's clock counts whole milliseconds.
+    tokio::time::sleep(Duration::from_millis(5)).await;
     let again = ledger.claim_outbox(10, secs(30), &[]).await.unwrap();
     assert_eq!(
         executions(&again),

@@ -130,7 +130,7 @@ async fn releasing(pool: &PgPool) -> Value {
     plan_of(&row)
 }
 
-fn plan_of(row: &sqlx::postgres::PgRow) -> Value {
+pub(crate) fn plan_of(row: &sqlx::postgres::PgRow) -> Value {
     let plan = row.try_get_raw(0).unwrap().as_str().unwrap().to_owned();
     let plan: Value = serde_json::from_str(&plan).unwrap();
     plan[0]["Plan"].clone()

@@ -369,7 +369,7 @@ pub(crate) async fn a_late_result_and_a_probe_are_decided_by_the_row(ledger: &Fi
     // The result first: the probe is fenced.
     let (claimed, probe) = ledger.probed(session, "book").await;
     let late = ledger.commit_one(&claimed, complete()).await;
-    assert_eq!(late, Committed::Accepted(State::Succeeded));
+    assert_eq!(late, Committed::Late(State::Succeeded));
     assert_eq!(ledger.probes_under_way().await, 0);
     for verdict in [Verdict::Done, Verdict::NotDone, Verdict::CannotTell] {
         let answer = ledger.commit_probe(&said(&probe, verdict)).await.unwrap();
@@ -412,7 +412,7 @@ pub(crate) async fn a_late_result_racing_a_probe_has_one_winner(ledger: &Fixture
         let (committed, decided) = (commit.await.unwrap(), decide.await.unwrap());
         let state = ledger.view(id).await.state;
         match (committed, decided) {
-            (Committed::Accepted(State::Succeeded), Decided::Fenced(_)) => {
+            (Committed::Late(State::Succeeded), Decided::Fenced(_)) => {
                 assert_eq!(state, State::Succeeded);
             }
             (Committed::Fenced { .. }, Decided::Accepted(State::Retrying)) => {

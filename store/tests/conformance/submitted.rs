@@ -462,6 +462,72 @@ pub(crate) async fn an_old_message_takes_no_key(ledger: &Fixture) {
     claimed(submit(ledger, session, &old).await);
 }
 
+/// Whatever retention a ticker has, also a shorter one than the last: what may have had a key that is
+/// forgotten is stale before the key is, and stays so under a longer retention.
+pub(crate) async fn a_message_is_stale_before_its_key_is_forgotten(ledger: &Fixture) {
+    let session = ledger.session("worker").await;
+    let mut first = message("book", "k", ledger.now().await);
+    let ran = claimed(submit(ledger, session, &first).await);
+    ledger.commit_one(&ran, complete()).await;
+    first.stored_at = ledger.ago(hours(24 * 3 + 1)).await;
+    let ended = ledger.ago(hours(24 * 3)).await;
+    ledger
+        .sql(
+            "UPDATE execution SET ended_at = $1, attempt_ended_at = $1",
+            args![ended],
+        )
+        .await;
+    ledger
+        .sql("UPDATE submission_key SET created_at = $1", args![ended])
+        .await;
+    let fresh = message("book", "another", first.stored_at);
+    let young = message("book", "young", ledger.ago(hours(20)).await);
+
+    // The mark of this ledger's first minute is seven days old: nothing was announced since.
+    let short = hours(24 * 2);
+    for _sweep in 0..3 {
+        assert_eq!(ledger.forget_keys(short, 10).await.unwrap(), 0);
+    }
+    let known = submit(ledger, session, &first).await;
+    assert_eq!(refused(&known), Refusal::KnownKey);
+
+    a_minute_passes(ledger).await;
+    for _sweep in 0..3 {
+        assert_eq!(ledger.forget_keys(short, 10).await.unwrap(), 0, "announced");
+    }
+    let known = submit(ledger, session, &first).await;
+    assert_eq!(refused(&known), Refusal::KnownKey, "the key is still there");
+    let stale = submit(ledger, session, &fresh).await;
+    assert_eq!(refused(&stale), Refusal::Stale);
+    claimed(submit(ledger, session, &young).await);
+
+    a_minute_passes(ledger).await;
+    let long = hours(24 * 30);
+    assert_eq!(ledger.forget_keys(short, 10).await.unwrap(), 0);
+    assert_eq!(ledger.forget_keys(long, 10).await.unwrap(), 0, "its own");
+    assert_eq!(ledger.forget_keys(short, 10).await.unwrap(), 1);
+    for retention in [short, long] {
+        a_minute_passes(ledger).await;
+        ledger.forget_keys(retention, 10).await.unwrap();
+        let stale = submit(ledger, session, &first).await;
+        assert_eq!(refused(&stale), Refusal::Stale, "{retention:?}");
+    }
+    assert_eq!(
+        ledger
+            .count("SELECT count(*) FROM execution", args![])
+            .await,
+        2
+    );
+}
+
+/// For the mark of forgotten keys.
+async fn a_minute_passes(ledger: &Fixture) {
+    let before = ledger.ago(secs(61)).await;
+    ledger
+        .sql("UPDATE ledger SET keys_marked_at = $1", args![before])
+        .await;
+}
+
 pub(crate) async fn a_lost_session_submits_nothing(ledger: &Fixture) {
     let lost = ledger.session("lost").await;
     ledger.lose(lost).await;

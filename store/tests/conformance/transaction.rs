@@ -213,8 +213,12 @@ pub(crate) async fn a_stale_commit_in_changes_nothing(ledger: &Fixture) {
     let late = [result(&unknown, complete())];
     assert_eq!(
         in_transaction(ledger, &late, true).await,
-        [Committed::Accepted(State::Succeeded)],
+        [Committed::Late(State::Succeeded)],
         "its own late result still decides"
+    );
+    assert_eq!(
+        stands(ledger, &unknown).await,
+        ClaimState::EndedLate(State::Succeeded)
     );
     ledger.assert_laws_hold().await;
 }

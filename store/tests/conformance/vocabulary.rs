@@ -353,6 +353,7 @@ pub(crate) fn new_session(id: Uuid, name: &str) -> NewSession {
         version: "0.1.0".to_owned(),
         queues: vec!["default".to_owned()],
         jobs: vec!["book".to_owned()],
+        probes: Vec::new(),
         definitions: Vec::new(),
         capabilities: Vec::new(),
         max_concurrent: 4,

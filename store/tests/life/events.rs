@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use bellwether_schemas::state::{Reason, Verdict};
+use bellwether_schemas::state::{OnLost, Reason, Verdict};
 use bellwether_store::Payload;
 use bellwether_store::executions::Outcome;
-use bellwether_store::life::{Event, Execution, Fact, Sweep, Token};
+use bellwether_store::life::{Event, Execution, Fact, Pinned, Sweep, Token};
 use uuid::Uuid;
 
 /// So long that no test sees the end of it.
@@ -148,6 +148,14 @@ fn of_results(row: &Execution, ids: Ids) -> Vec<Event> {
         all.push(Event::Standing {
             claim_id: token.claim_id,
         });
+        let policies = [(3, OnLost::Unknown), (1, OnLost::Retry)];
+        all.extend(policies.map(|(max_attempts, on_lost)| Event::Pin {
+            token,
+            policy: Pinned {
+                max_attempts,
+                on_lost,
+            },
+        }));
     }
     all
 }
@@ -174,6 +182,10 @@ fn of_probes(row: &Execution, ids: Ids) -> Vec<Event> {
         let verdict = |verdict| Event::Verdict { probe_id, verdict };
         let said = Verdict::ALL.iter().copied();
         all.extend(said.filter(|said| *said != Verdict::Abandon).map(verdict));
+        all.extend([true, false].map(|elsewhere| Event::DeclineProbe {
+            probe_id,
+            elsewhere,
+        }));
         all.push(Event::ReleaseProbe { probe_id });
     }
     for token in spoken {
@@ -192,6 +204,7 @@ pub(crate) fn label(event: &Event) -> String {
         Event::Redispatch => "redispatch".to_owned(),
         Event::Overdue { idle, .. } => format!("overdue, idle={idle}"),
         Event::Claim { live, .. } => format!("claim, live={live}"),
+        Event::Pin { .. } => "pin".to_owned(),
         Event::Defer { .. } => "defer".to_owned(),
         Event::Checkpoint { .. } => "checkpoint".to_owned(),
         Event::Commit {
@@ -211,6 +224,9 @@ pub(crate) fn label(event: &Event) -> String {
         Event::Standing { .. } => "standing".to_owned(),
         Event::ClaimProbe { live, .. } => format!("claim a probe, live={live}"),
         Event::Verdict { verdict, .. } => format!("probe says {verdict}"),
+        Event::DeclineProbe { elsewhere, .. } => {
+            format!("decline a probe, elsewhere={elsewhere}")
+        }
         Event::ReleaseProbe { .. } => "release a probe".to_owned(),
         Event::Sweep(sweep) => format!("sweep {sweep:?}"),
         Event::RequestCancel => "request cancel".to_owned(),

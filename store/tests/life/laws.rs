@@ -5,6 +5,7 @@ use bellwether_store::executions::Committed;
 use bellwether_store::life::{
     Answer, Effect, Event, Execution, Fact, Flag, LeftBy, Step, Sweep, step,
 };
+use bellwether_store::probes::Declined;
 
 /// The first law that this step breaks.
 pub(crate) fn broken(before: &Execution, event: &Event, step: &Step) -> Option<String> {
@@ -49,6 +50,12 @@ pub(crate) fn broken(before: &Execution, event: &Event, step: &Step) -> Option<S
             !(claimed && before.has(Flag::CancelRequested)),
         ),
         (
+            "what is pinned stays so, but for a claim that pins the policy of its job",
+            matches!(event, Event::Pin { .. })
+                || after.pinned == before.pinned
+                    && after.has(Flag::PolicyUnknown) == before.has(Flag::PolicyUnknown),
+        ),
+        (
             "what was asked to stop does not become runnable again",
             !(after.state.is_waiting() && after.has(Flag::CancelRequested)),
         ),
@@ -83,6 +90,10 @@ pub(crate) fn broken(before: &Execution, event: &Event, step: &Step) -> Option<S
         (
             "a claim that was left is known by who left it, and one in force by nobody",
             after.claim.is_none() || (after.state == State::Running) == after.left_by.is_none(),
+        ),
+        (
+            "a result of an attempt that had ended says so, and no other",
+            ends_an_attempt_or_is_late(before, event, step),
         ),
         (
             "an accepted result is of the row's claim, or was accepted before",
@@ -136,16 +147,30 @@ fn dispatched(step: &Step) -> u32 {
 }
 
 fn accepted_by_right(before: &Execution, event: &Event, step: &Step) -> bool {
-    let (Event::Commit { token, .. }, Answer::Committed(Committed::Accepted(_))) =
-        (event, step.answer)
-    else {
+    let (Event::Commit { token, .. }, Answer::Committed(answer)) = (event, step.answer) else {
         return true;
     };
+    if answer.held().is_none() {
+        return true;
+    }
     let in_history = before
         .history
         .iter()
-        .any(|past| past.token == *token && past.left_by == Some(LeftBy::Commit));
+        .any(|past| past.token == *token && past.left_by.is_some_and(LeftBy::is_result));
     before.claim == Some(*token) || in_history
+}
+
+/// Of two words about one attempt only the first ends it: what `running` was left by.
+fn ends_an_attempt_or_is_late(before: &Execution, event: &Event, step: &Step) -> bool {
+    let (Event::Commit { token, .. }, Answer::Committed(answer)) = (event, step.answer) else {
+        return true;
+    };
+    match (before.state, answer) {
+        _ if before.claim != Some(*token) => true,
+        (State::Running, answer) => matches!(answer, Committed::Accepted(_)),
+        (State::Unknown, Committed::Accepted(_)) => before.left_by == Some(LeftBy::Commit),
+        _ => true,
+    }
 }
 
 fn is_refusal(answer: Answer) -> bool {
@@ -154,7 +179,9 @@ fn is_refusal(answer: Answer) -> bool {
         Answer::Refused(_)
             | Answer::Busy
             | Answer::SessionLost
+            | Answer::NotPinned
             | Answer::Committed(Committed::Fenced { .. })
+            | Answer::Declined(Declined::Fenced(_))
             | Answer::Ended(_)
             | Answer::Handled(false)
     )
@@ -170,6 +197,7 @@ fn repeats_alike(event: &Event) -> bool {
             | Event::Verdict { .. }
             | Event::Resolve { .. }
             | Event::Checkpoint { .. }
+            | Event::Pin { .. }
     )
 }
 

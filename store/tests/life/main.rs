@@ -30,6 +30,7 @@ mod stations;
 mod stores;
 mod subject;
 mod walk;
+mod world;
 
 /// Registers every case as `sqlite::<case>` and as `postgres::<case>`.
 macro_rules! on_both {

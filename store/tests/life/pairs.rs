@@ -11,8 +11,9 @@ use proptest::strategy::{Strategy, ValueTree};
 use uuid::Uuid;
 
 use super::events::{Ids, events};
-use super::subject::{Subject, World};
+use super::subject::Subject;
 use super::walk::{Walk, fixed_runner, kind, walks};
+use super::world::World;
 use crate::fixture::Fixture;
 
 /// What a prepared write names.
@@ -29,12 +30,12 @@ enum Version {
 impl Version {
     fn of(write: &Event) -> Option<Self> {
         match *write {
-            Event::Commit { token, .. } | Event::Checkpoint { token, .. } => {
-                Some(Self::Claim(token))
-            }
-            Event::Verdict { probe_id, .. } | Event::ReleaseProbe { probe_id } => {
-                Some(Self::Probe(probe_id))
-            }
+            Event::Commit { token, .. }
+            | Event::Checkpoint { token, .. }
+            | Event::Pin { token, .. } => Some(Self::Claim(token)),
+            Event::Verdict { probe_id, .. }
+            | Event::DeclineProbe { probe_id, .. }
+            | Event::ReleaseProbe { probe_id } => Some(Self::Probe(probe_id)),
             Event::Defer { dispatch_no }
             | Event::Undeliverable { dispatch_no }
             | Event::Overdue { dispatch_no, .. }

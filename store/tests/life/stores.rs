@@ -9,8 +9,9 @@ use proptest::test_runner::TestCaseError;
 use tokio::runtime::Handle;
 
 use super::events::{label, outcomes};
-use super::subject::{Subject, World};
+use super::subject::Subject;
 use super::walk::{Walk, draw, walks};
+use super::world::World;
 use crate::fixture::Fixture;
 
 /// Some 5 s of SQLite, some 7 s of Postgres; there are a few batches.
@@ -21,7 +22,7 @@ const STEPS_MAX: usize = 40;
 const AFTER_THE_END: u32 = 5;
 
 /// Batches of histories after which everything has happened that can.
-const BATCHES_MAX: u64 = 20;
+const BATCHES_MAX: u64 = 30;
 
 pub(crate) async fn every_history_is_lived_as_the_machine_says(ledger: &Fixture) {
     let world = World::new(ledger).await;
@@ -99,6 +100,7 @@ fn every_change() -> Vec<String> {
         "overdue, idle=false",
         "overdue, idle=true",
         "claim, live=true",
+        "pin",
         "defer",
         "checkpoint",
         "claim a probe, live=true",
@@ -106,6 +108,8 @@ fn every_change() -> Vec<String> {
         "probe says not_done",
         "probe says in_progress",
         "probe says cannot_tell",
+        "decline a probe, elsewhere=true",
+        "decline a probe, elsewhere=false",
         "release a probe",
         "request cancel",
         "operator says done",
@@ -122,15 +126,22 @@ const EVERY_ANSWER: &[&str] = &[
     "Refused(PastStartDeadline)",
     "Refused(NotDue)",
     "Committed(Accepted)",
+    "Committed(Late)",
     "Committed(Fenced)",
     "Standing(Ended)",
+    "Standing(EndedLate)",
     "Standing(Running)",
     "Standing(Fenced)",
     "Saved(Saved)",
     "Saved(Fenced)",
     "Decided(Accepted)",
     "Decided(Fenced)",
+    "Declined(Returned)",
+    "Declined(Escalated)",
+    "Declined(Fenced)",
     "Claimed",
+    "Pinned",
+    "NotPinned",
     "ProbeDue",
     "Probe",
     "Busy",
@@ -148,7 +159,10 @@ fn answer_kind(answer: Answer) -> String {
         text[..end.unwrap_or(text.len())].to_owned()
     };
     match told.split_once('(') {
-        Some((outer @ ("Refused" | "Committed" | "Standing" | "Saved" | "Decided"), inner)) => {
+        Some((
+            outer @ ("Refused" | "Committed" | "Standing" | "Saved" | "Decided" | "Declined"),
+            inner,
+        )) => {
             format!("{outer}({})", word(inner))
         }
         _ => word(&told),

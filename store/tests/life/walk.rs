@@ -17,6 +17,10 @@ pub(crate) enum Start {
     Held,
     /// Due, claimed, and its worker lost; where it must not be repeated, a probe is on its way.
     Lost,
+    /// The same, and the probe is claimed.
+    Probed,
+    /// A message of a job that its worker did not have, dispatched to one that may.
+    Recorded,
 }
 
 /// One random history.
@@ -66,9 +70,10 @@ impl Walk {
     /// The row at its beginning.
     pub(crate) fn begins(&self) -> Execution {
         match self.start {
-            Start::Due | Start::Lost => Execution::due(self.pinned),
+            Start::Due | Start::Lost | Start::Probed => Execution::due(self.pinned),
             Start::Later => Execution::later(self.pinned),
             Start::Held => Execution::held(self.pinned),
+            Start::Recorded => Execution::recorded(self.pinned),
         }
     }
 
@@ -80,12 +85,21 @@ impl Walk {
     fn prelude(&self) -> &'static [&'static str] {
         match self.start {
             Start::Due | Start::Later | Start::Held => &[],
+            Start::Recorded => &["Due", "sweep Due"],
             Start::Lost => &[
                 "claim, live=true",
                 "SessionLost",
                 "sweep LostWork",
                 "LossSettled",
                 "sweep Probes",
+            ],
+            Start::Probed => &[
+                "claim, live=true",
+                "SessionLost",
+                "sweep LostWork",
+                "LossSettled",
+                "sweep Probes",
+                "claim a probe, live=true",
             ],
         }
     }
@@ -137,19 +151,21 @@ pub(crate) fn kind(event: &Event) -> (&'static str, u32) {
         Event::Publish => ("publish", 1),
         Event::Undeliverable { .. } => ("undeliverable", 1),
         Event::Overdue { .. } => ("overdue", 1),
+        Event::Pin { .. } => ("pin", 1),
         Event::Defer { .. } => ("defer", 1),
         Event::Checkpoint { .. } => ("checkpoint", 1),
-        Event::Standing { .. } => ("standing", 1),
+        Event::Standing { .. } => ("standing", 2),
+        Event::DeclineProbe { .. } => ("decline a probe", 2),
         Event::ReleaseProbe { .. } => ("release a probe", 1),
         Event::RequestCancel => ("request cancel", 1),
-        Event::Resolve { .. } => ("resolve", 1),
+        Event::Resolve { .. } => ("resolve", 2),
     }
 }
 
 pub(crate) fn walks(steps: usize) -> impl Strategy<Value = Walk> {
     let wanted = prop_oneof![
         12 => Just(Wanted::Moves),
-        1 => Just(Wanted::Ends),
+        2 => Just(Wanted::Ends),
         5 => Just(Wanted::Nothing)
     ];
     let pick = (wanted, any::<u16>(), any::<u16>());
@@ -162,7 +178,9 @@ pub(crate) fn walks(steps: usize) -> impl Strategy<Value = Walk> {
         3 => Just(Start::Due),
         1 => Just(Start::Later),
         1 => Just(Start::Held),
-        5 => Just(Start::Lost)
+        6 => Just(Start::Lost),
+        5 => Just(Start::Probed),
+        1 => Just(Start::Recorded)
     ];
     let on_lost = prop_oneof![1 => Just(OnLost::Retry), 2 => Just(OnLost::Unknown)];
     let picks = prop::collection::vec(pick, steps / 4..=steps);

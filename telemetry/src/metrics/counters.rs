@@ -40,6 +40,10 @@ counters! {
     /// ticker. Labels: `outcome` (the state it led to), `reason` (`worker_lost`, `timeout`).
     recovered = "bellwether.executions.recovered", "{execution}",
         "Executions taken from a lost worker or past their deadline";
+    /// `bellwether.history.deleted`: rows that this ticker's retention deleted. Label: `kind` (`fire`,
+    /// `execution`, `attempt`, `verdict`, `refused_result`, `non_fire`, `timing`, `dead_letter`,
+    /// `schedule`, `session`, `term`).
+    history_deleted = "bellwether.history.deleted", "{row}", "Rows of old history deleted";
     /// `bellwether.execution.timeouts`: attempts ended by their execution deadline, whoever saw
     /// it. Label: `kind` (`worker`, `sweep`). One of the two clocks; the other is
     /// [`ack_wait_redeliveries`](Self::ack_wait_redeliveries).
@@ -67,12 +71,14 @@ counters! {
     /// them in time. Labels: `queue`, `reason` (`executor_overloaded`).
     overloads = "bellwether.worker.overloads", "{refusal}",
         "Executions given back without a charge because no slot was free in time";
-    /// `bellwether.executions`: executions that ended by a result, a probe or a sweep.
+    /// `bellwether.executions`: executions that ended by a result, a probe, an operator or a
+    /// sweep.
     /// Labels: `job` (absent where a sweep ended those of several jobs at once), `outcome` (the
     /// state), `reason` (`none` for a success and for what has expired).
     executions = "bellwether.executions", "{execution}", "Executions that ended";
-    /// `bellwether.attempts`: attempts that ended. Labels: `job`, `outcome` (the state it led
-    /// to), `reason` (why it left `running`; `none` for a success).
+    /// `bellwether.attempts`: attempts that ended, each counted once: by the worker or the ticker
+    /// that took it out of `running`. Labels: `job`, `outcome` (the state it led to), `reason` (why
+    /// it left `running`; `none` for a success).
     attempts = "bellwether.attempts", "{attempt}", "Attempts that ended";
     /// `bellwether.attempts.contradicted`: handlers that did not succeed after their own
     /// transaction had committed. Label: `job`.
@@ -98,14 +104,16 @@ counters! {
         "Results given up: their executions are recovered by the ledger";
     /// `bellwether.dead_letters`: dead letters recorded by this process. Label: `reason`.
     dead_letters = "bellwether.dead_letters", "{message}", "Messages that can never run";
-    /// `bellwether.unknown.resolved`: `unknown` executions that a probe has decided. Labels: `kind`
-    /// (`probe`), `outcome` (`done`, `not_done`). What leaves them unknown is not counted.
+    /// `bellwether.unknown.resolved`: `unknown` executions that somebody has decided. Labels: `kind`
+    /// (`probe`, `operator`; `late` = a result of the claim itself), `outcome` (what was said:
+    /// `done`, `not_done`, `abandon`; of a late result the state it led to). What leaves them
+    /// unknown is not counted.
     unknown_resolved = "bellwether.unknown.resolved", "{execution}",
-        "Executions whose outcome was not known until a probe decided";
-    /// `bellwether.loop.restarts`: loops of a role that broke or stalled and were started again.
-    /// Labels: `role`, `kind` (the loop).
-    loop_restarts = "bellwether.loop.restarts", "{restart}",
-        "Supervised loops that broke or stalled and were started again";
+        "Executions whose outcome was not known until a probe, an operator or a late result decided";
+    /// `bellwether.loop.failures`: supervised loops that broke, ended by themselves or stalled.
+    /// Each ends its role, whose process is to be started again. Labels: `role`, `kind` (the loop).
+    loop_failures = "bellwether.loop.failures", "{failure}",
+        "Supervised loops that broke, ended or stalled, and ended their role with them";
     /// `bellwether.db.errors`: calls to the ledger that failed. Label: `reason` (`timeout` = no
     /// answer in time, `unavailable`, `conflict`, `read_only`, `pool` = no connection was free
     /// in time, `other`).

@@ -49,6 +49,10 @@ gauges! {
     /// Nothing decides by it: it warns of a host whose log lines mislead.
     db_clock_offset: Gauge<f64> = f64_gauge, "bellwether.db.clock.offset", "s",
         "Wall clock of this host minus the clock of the ledger";
+    /// `bellwether.db.transaction.age`: age of the transaction that keeps the database from cleaning
+    /// up, in seconds; 0 = none.
+    db_transaction_age: Gauge<f64> = f64_gauge, "bellwether.db.transaction.age", "s",
+        "Age of the transaction that keeps dead rows from being removed";
     /// `bellwether.outbox.pending`: dispatches that the broker has not confirmed; exact up to
     /// 10,000, which stands for "or more".
     outbox_pending: Gauge<u64> = u64_gauge, "bellwether.outbox.pending", "{message}",
@@ -78,10 +82,9 @@ gauges! {
     /// `bellwether.worker.queued.limit`: most that may wait. Label: [`queues`](super::queues).
     worker_queued_limit: Gauge<u64> = u64_gauge, "bellwether.worker.queued.limit", "{execution}",
         "Most executions that may wait for a slot";
-    /// `bellwether.worker.connected`: 1 while the worker has its broker connection and its
-    /// consumers.
+    /// `bellwether.worker.connected`: 1 while the worker has its connection to the broker.
     worker_connected: Gauge<u64> = u64_gauge, "bellwether.worker.connected", "",
-        "1 while the worker can be sent work";
+        "1 while the worker has its connection to the broker";
     /// `bellwether.persist.queued`: results on their way into the ledger.
     persist_queued: UpDownCounter<i64> = i64_up_down_counter, "bellwether.persist.queued",
         "{result}", "Results not committed yet";

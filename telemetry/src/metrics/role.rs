@@ -4,7 +4,7 @@ use bellwether_schemas::PRODUCT_VERSION;
 use bellwether_schemas::state::DeadReason;
 use opentelemetry::KeyValue;
 
-use super::{counters, gauges, kind, outcome, reason};
+use super::{counters, gauges, kind, outcome, reason, role as of_role};
 
 /// A part of the system that may be a process of its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -71,4 +71,11 @@ pub fn announce(role: Role) {
             counters.execution_timeouts.add(0, &[kind("worker")]);
         }
     }
+}
+
+/// Counts a supervised loop that broke, ended by itself or stalled: `role` ends with it. `name` is
+/// the loop.
+pub fn count_loop_failure(role: Role, name: &'static str) {
+    let labels = [of_role(role.as_str()), kind(name)];
+    counters().loop_failures.add(1, &labels);
 }

@@ -7,6 +7,8 @@
 )]
 
 mod downtime;
+mod history;
+mod meter;
 mod partitions;
 mod planning;
 mod support;
@@ -95,6 +97,10 @@ on_both! { downtime:
     p48_a_new_leader_after_six_days_fires_what_the_policy_allows_and_no_more
     p64_a_takeover_fires_nothing_while_the_fire_before_is_unfinished
     a_missed_instant_is_judged_by_the_timing_that_was_valid_then
+}
+
+on_both! { history:
+    p50_old_history_is_deleted_by_tickers_that_share_the_work
 }
 
 on_both! { sweeps:

@@ -9,15 +9,13 @@ use bellwether_store::partitions::Grown;
 use bellwether_ticker::{NotReady, Options, Standing};
 use uuid::Uuid;
 
-use crate::support::{PATIENCE, Running, Sandbox, quick};
+use crate::support::{PATIENCE, Running, Sandbox, quick, steady};
 
-/// A stall of the machine must not end terms where a test counts them.
+/// Where several partitions have terms to be counted.
 fn calm() -> Options {
     Options {
-        lease: Duration::from_secs(5),
-        self_fence: Duration::from_secs(4),
         progress_max: Duration::from_secs(10),
-        ..quick()
+        ..steady()
     }
 }
 

@@ -10,17 +10,18 @@ use bellwether_ticker::{NotReady, Options, Ticker, Waker};
 use chrono::TimeDelta;
 use tokio_util::sync::CancellationToken;
 
-use crate::support::{PATIENCE, Sandbox, quick};
+use crate::meter;
+use crate::support::{PATIENCE, Sandbox, quick, steady};
 
 pub(crate) async fn p05_a_fire_appears_late_once_with_its_nominal_time(sandbox: &Sandbox) {
-    let leader = sandbox.ticker(quick()).await;
+    let leader = sandbox.ticker(steady()).await;
     leader.leads().await;
-    let at = sandbox.now().await + TimeDelta::milliseconds(500);
+    leader.kill().await;
+    // Nobody leads at the instant; the lease runs on for some seconds.
+    let at = sandbox.now().await + TimeDelta::milliseconds(200);
     let once = sandbox
         .register(&NewSchedule::new("once", Timing::At { at }))
         .await;
-    leader.kill().await;
-    // Nobody leads at the instant; the lease runs on for a second.
     let next = sandbox.ticker(quick()).await;
     sandbox.fired(once, 1).await;
     let ended = async || sandbox.schedule(once).await.ended;
@@ -122,6 +123,8 @@ pub(crate) async fn p38_a_panic_inside_the_tick_ends_the_ticker_and_its_readines
     sandbox: &Sandbox,
 ) {
     let id = sandbox.every("tick", 1_000).await;
+    let failures = || meter::counted("bellwether.loop.failures", ("kind", "planning"));
+    let before = failures();
     let broken = sandbox.ticker_with(quick(), Arc::new(Broken)).await;
     let handle = broken.handle.clone();
     let error = broken.ended().await.unwrap_err().to_string();
@@ -132,6 +135,7 @@ pub(crate) async fn p38_a_panic_inside_the_tick_ends_the_ticker_and_its_readines
     let why = handle.ready().unwrap_err();
     assert!(matches!(why, NotReady::Stopped), "{why}");
     assert!(!handle.is_leader());
+    assert!(failures() > before, "counted before it ended");
 
     let next = sandbox.ticker(quick()).await;
     let before = sandbox.fires(id).await.len();

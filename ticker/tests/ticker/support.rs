@@ -18,7 +18,7 @@ use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 /// Patience with what should take less than a second or two: the tests run beside others.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
+pub(crate) const PATIENCE: Duration = Duration::from_mins(1);
 
 /// A migrated ledger of its own.
 pub(crate) struct Sandbox {
@@ -52,6 +52,7 @@ pub(crate) struct Running {
 
 impl Sandbox {
     pub(crate) async fn sqlite() -> Self {
+        crate::meter::start();
         let folder = tempfile::tempdir().unwrap();
         let url = format!("sqlite:{}", folder.path().join("ledger.db").display());
         let options = bellwether_store::Options::new(&url);
@@ -67,6 +68,7 @@ impl Sandbox {
     }
 
     pub(crate) async fn postgres() -> Option<Self> {
+        crate::meter::start();
         let url = shared::postgres_url().await.unwrap()?;
         let mut options = bellwether_store::Options::new(&url);
         options.schema = shared::fresh_namespace();
@@ -401,6 +403,16 @@ pub(crate) fn quick() -> Options {
         view_gap: millis(1_500),
         progress_max: millis(4_000),
         ..Options::default()
+    }
+}
+
+/// Terms that no stall of the machine ends, for tests that count them.
+pub(crate) fn steady() -> Options {
+    Options {
+        lease: Duration::from_secs(5),
+        renew_timeout: Duration::from_secs(2),
+        self_fence: Duration::from_secs(4),
+        ..quick()
     }
 }
 

@@ -9,7 +9,7 @@ use bellwether_store::Payload;
 use bellwether_store::definition::Definition;
 use bellwether_store::edit::{Synced, sync};
 use bellwether_store::executions::{ClaimAnswer, ClaimAsk, NewExecution};
-use bellwether_store::inspect::{ExecutionFilter, ExecutionView};
+use bellwether_store::inspect::{ExecutionFilter, ExecutionView, SessionView};
 use bellwether_store::schedules::{NewSchedule, Origin, Timing};
 use bellwether_store::sessions::NewSession;
 use bellwether_ticker::Options;
@@ -39,6 +39,7 @@ impl Sandbox {
                 version: "0".to_owned(),
                 queues: vec!["default".to_owned()],
                 jobs: vec!["sharded".to_owned()],
+                probes: Vec::new(),
                 definitions: definitions.collect(),
                 capabilities: Vec::new(),
                 max_concurrent: 4,
@@ -49,9 +50,31 @@ impl Sandbox {
         id
     }
 
-    async fn session_state(&self, id: Uuid) -> SessionState {
+    /// A session that claims all shards of a fire and is never heard of again.
+    async fn lost_with(&self, fire_id: Uuid) -> Uuid {
+        let id = self.session(Duration::from_mins(5)).await;
+        self.claim_all(id, fire_id).await;
+        self.expire(id).await;
+        id
+    }
+
+    /// The lease of a session is over.
+    async fn expire(&self, id: Uuid) {
+        let over = "UPDATE session SET expires_at = renewed_at WHERE id =";
+        self.sql(
+            &format!("{over} '{id}'"),
+            &format!("{over} X'{}'", id.simple()),
+        )
+        .await;
+    }
+
+    async fn session_view(&self, id: Uuid) -> SessionView {
         let sessions = self.store.sessions(100).await.unwrap();
-        sessions.into_iter().find(|one| one.id == id).unwrap().state
+        sessions.into_iter().find(|one| one.id == id).unwrap()
+    }
+
+    async fn session_state(&self, id: Uuid) -> SessionState {
+        self.session_view(id).await.state
     }
 
     pub(crate) async fn executions_of(&self, fire_id: Uuid) -> Vec<ExecutionView> {
@@ -91,8 +114,7 @@ pub(crate) async fn p62_a_lost_worker_raises_attempts_and_no_fires(sandbox: &San
     let fire = sandbox.store.fires(schedule, 1).await.unwrap().remove(0).id;
 
     // A worker claims all three and is never heard of again.
-    let lost = sandbox.session(Duration::from_millis(800)).await;
-    sandbox.claim_all(lost, fire).await;
+    let lost = sandbox.lost_with(fire).await;
     let taken = async || {
         sandbox
             .executions_of(fire)
@@ -117,12 +139,13 @@ pub(crate) async fn p62_a_lost_worker_raises_attempts_and_no_fires(sandbox: &San
         );
     }
     assert_eq!(sandbox.fires(schedule).await.len(), 1);
-    let stats = ticker.handle.stats();
+    let handle = ticker.handle.clone();
+    ticker.stop().await.unwrap();
+    let stats = handle.stats();
     assert_eq!(
         (stats.sessions_lost, stats.recovered, stats.fires),
         (1, 3, 1)
     );
-    ticker.stop().await.unwrap();
     sandbox.assert_audit_clean().await;
 }
 
@@ -194,23 +217,23 @@ pub(crate) async fn a_replacing_schedule_goes_on_by_itself(sandbox: &Sandbox) {
 }
 
 pub(crate) async fn r69_what_is_due_later_is_dispatched_by_a_standby_too(sandbox: &Sandbox) {
-    let leader = sandbox.ticker(quick()).await;
+    // A lease that is in force when its holder has long been dead.
+    let leader = Options {
+        lease: Duration::from_mins(30),
+        self_fence: Duration::from_mins(5),
+        ..quick()
+    };
+    let leader = sandbox.ticker(leader).await;
     leader.leads().await;
     let standby = sandbox.ticker(quick()).await;
-    // From here on only the standby sweeps; the lease of the killed one is still in force.
-    let long = "UPDATE lease SET expires_at = ";
-    sandbox
-        .sql(
-            &format!("{long} clock_timestamp() + interval '1 h'"),
-            &format!("{long} CAST(unixepoch('subsec') * 1000 AS INTEGER) + 3600000"),
-        )
-        .await;
+    // From here on only the standby sweeps.
     leader.kill().await;
-    let run_at = sandbox.now().await + TimeDelta::milliseconds(500);
     let mut new = NewExecution::new("later", Payload::json("null"));
-    new.run_at = Some(run_at);
+    new.run_at = Some(sandbox.now().await + TimeDelta::hours(1));
     let id = sandbox.store.enqueue(&[new]).await.unwrap()[0].execution_id();
     assert_eq!(sandbox.number("SELECT count(*) FROM outbox").await, 0);
+    let an_hour_passes = "UPDATE execution SET available_at = created_at";
+    sandbox.sql(an_hour_passes, an_hour_passes).await;
     let sent = async || sandbox.number("SELECT count(*) FROM outbox").await == 1;
     eventually("a dispatch", PATIENCE, sent).await.unwrap();
     let row = sandbox
@@ -231,6 +254,7 @@ pub(crate) async fn r69_what_is_due_later_is_dispatched_by_a_standby_too(sandbox
 pub(crate) async fn a_fresh_ticker_declares_no_session_lost_for_one_lease(sandbox: &Sandbox) {
     let expired = sandbox.session(Duration::from_millis(1)).await;
     let lease = Duration::from_millis(2_500);
+    let before = sandbox.now().await;
     let ticker = sandbox
         .ticker(Options {
             session_lease: lease,
@@ -238,18 +262,18 @@ pub(crate) async fn a_fresh_ticker_declares_no_session_lost_for_one_lease(sandbo
         })
         .await;
     let lives = async || sandbox.session_state(expired).await == SessionState::Live;
-    // The sweep before it has looked by now, several times.
-    ticker.leads().await;
-    tokio::time::sleep(Duration::from_millis(1_500)).await;
-    assert!(
-        lives().await,
-        "declared lost by a process that had not watched it"
-    );
     eventually("the loss", PATIENCE, async || !lives().await)
         .await
         .unwrap();
-    assert_eq!(ticker.handle.stats().sessions_lost, 1);
+    // Its sweeps look five times a second.
+    let lost_at = sandbox.session_view(expired).await.ended_at.unwrap();
+    assert!(
+        lost_at >= before + lease,
+        "declared lost by a process that had not watched it"
+    );
+    let handle = ticker.handle.clone();
     ticker.stop().await.unwrap();
+    assert_eq!(handle.stats().sessions_lost, 1);
 }
 
 /// Each statement of the losses loop takes longer than the gap that is allowed.
@@ -265,11 +289,12 @@ pub(crate) async fn slow_statements_are_no_break_of_the_view(sandbox: &Sandbox) 
         dispatch_no: 1,
         claim_id: ids::token(),
     };
-    let lost = sandbox.session(Duration::from_millis(500)).await;
+    let lost = sandbox.session(Duration::from_mins(5)).await;
     let answers = sandbox.store.claim(lost, &[ask]).await.unwrap();
     assert!(matches!(answers[0], ClaimAnswer::Claimed(_)), "{answers:?}");
+    sandbox.expire(lost).await;
     let slow = "CREATE FUNCTION slow() RETURNS trigger LANGUAGE plpgsql AS \
-                $$ BEGIN PERFORM pg_sleep(1.8); RETURN NULL; END $$";
+                $$ BEGIN PERFORM pg_sleep(1.2); RETURN NULL; END $$";
     sandbox.sql(slow, "").await;
     for table in ["session", "execution"] {
         let each = format!(
@@ -281,7 +306,11 @@ pub(crate) async fn slow_statements_are_no_break_of_the_view(sandbox: &Sandbox) 
 
     // A leader's planner looks too; here nobody can lead.
     sandbox.sql("DELETE FROM lease", "").await;
-    let ticker = sandbox.ticker(quick()).await;
+    let options = Options {
+        view_gap: Duration::from_secs(1),
+        ..quick()
+    };
+    let ticker = sandbox.ticker(options).await;
     eventually("the work is taken over", PATIENCE, async || {
         let one = sandbox.store.execution(id).await.unwrap().unwrap();
         one.execution.state == State::Retrying
@@ -325,7 +354,8 @@ pub(crate) async fn r68_a_schedule_ends_when_the_whole_fleet_has_stopped_to_defi
     tokio::time::sleep(gone_after).await;
     let options = Options {
         definition_gone_after: gone_after,
-        sweep_every: Duration::from_millis(100),
+        // The look at the definitions is every thirtieth: every 1.5 s.
+        sweep_every: Duration::from_millis(50),
         ..quick()
     };
     let ticker = sandbox.ticker(options).await;
@@ -334,7 +364,7 @@ pub(crate) async fn r68_a_schedule_ends_when_the_whole_fleet_has_stopped_to_defi
         all.into_iter().map(|one| one.name).collect::<Vec<_>>()
     };
     // Longer than the lease and the time between two looks: what a live session reports stays.
-    tokio::time::sleep(Duration::from_secs(7)).await;
+    tokio::time::sleep(Duration::from_secs(4)).await;
     assert_eq!(names().await, ["gone", "kept", "of-client", "unserved"]);
 
     sandbox.store.close_session(old).await.unwrap();

@@ -7,16 +7,7 @@ use std::time::Duration;
 use bellwether_sandbox::eventually;
 use bellwether_ticker::{BootClock, BootTime, Error, NotReady, Options, Standing, SystemBootClock};
 
-use crate::support::{PATIENCE, Sandbox, leader_of, quick};
-
-/// A stall of the machine ends no term of these.
-fn steady() -> Options {
-    Options {
-        lease: Duration::from_secs(5),
-        self_fence: Duration::from_secs(4),
-        ..quick()
-    }
-}
+use crate::support::{PATIENCE, Sandbox, leader_of, quick, steady};
 
 pub(crate) async fn p01_a_stolen_lease_ends_planning_until_the_thief_is_gone(sandbox: &Sandbox) {
     let ticker = sandbox.ticker(steady()).await;
@@ -252,7 +243,7 @@ impl BootClock for Sleepy {
 
 pub(crate) async fn a_leader_that_slept_steps_down_by_its_boot_clock(sandbox: &Sandbox) {
     let clock = Arc::new(Sleepy::default());
-    let ticker = sandbox.ticker_by(quick(), Arc::clone(&clock) as _).await;
+    let ticker = sandbox.ticker_by(steady(), Arc::clone(&clock) as _).await;
     let schedule = sandbox.every("each-second", 1_000).await;
     ticker.leads().await;
     let epoch = ticker.handle.epoch().unwrap();
@@ -297,7 +288,7 @@ pub(crate) async fn a_term_that_is_believed_in_no_more_is_given_back(sandbox: &S
 pub(crate) async fn a_lease_in_its_name_that_a_ticker_does_not_know_of_is_given_back(
     sandbox: &Sandbox,
 ) {
-    let ticker = sandbox.ticker(quick()).await;
+    let ticker = sandbox.ticker(steady()).await;
     ticker.leads().await;
     let epoch = ticker.handle.epoch().unwrap();
     // A bid of its own that it has not waited for, with a lease that nobody would wait for.
@@ -319,9 +310,8 @@ pub(crate) async fn a_lease_in_its_name_that_a_ticker_does_not_know_of_is_given_
 pub(crate) async fn a_clock_step_holds_all_cursors_for_one_term(sandbox: &Sandbox) {
     let clock = Arc::new(Sleepy::default());
     let options = Options {
-        lease: Duration::from_secs(4),
-        self_fence: Duration::from_millis(3_500),
-        ..quick()
+        lease: Duration::from_secs(6),
+        ..steady()
     };
     let ticker = sandbox.ticker_by(options, Arc::clone(&clock) as _).await;
     let schedule = sandbox.every("each-second", 1_000).await;
@@ -380,14 +370,15 @@ pub(crate) async fn p68_a_planner_that_hangs_gives_up_the_term(sandbox: &Sandbox
     let ticker = sandbox
         .ticker(Options {
             progress_max: Duration::from_secs(1),
-            ..quick()
+            ..steady()
         })
         .await;
     let schedule = sandbox.every("each-second", 1_000).await;
     sandbox.fired(schedule, 1).await;
+    let before = ticker.handle.stats().terms_lost;
     let lock = sandbox.lock("schedule").await;
-    let given_up = async || ticker.handle.stats().terms_lost == 1;
-    eventually("the end of the term", Duration::from_secs(4), given_up)
+    let given_up = async || ticker.handle.stats().terms_lost > before;
+    eventually("the end of the term", PATIENCE, given_up)
         .await
         .unwrap();
     // Renewals would have succeeded: nobody locked the lease.
@@ -431,8 +422,9 @@ pub(crate) async fn a_killed_leader_is_replaced_within_12_5_s_at_the_default_lea
     )
     .await
     .unwrap();
+    // It was renewed every 3 s, unless the machine stood still.
     assert!(
-        killed.elapsed() > Duration::from_secs(5),
+        killed.elapsed() > Duration::from_secs(3),
         "the dead leader's lease was broken"
     );
     next.stop().await.unwrap();

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use bellwether_client::{NewExecution, Payload};
 use bellwether_schemas::state::{Reason, State};
-use bellwether_worker::{CancellationToken, Context, Job};
+use bellwether_worker::{CancellationToken, Context, Intake, Job};
 use futures_util::future::join_all;
 use sqlx::{Connection, PgConnection};
 use tokio::sync::watch;
@@ -15,6 +15,7 @@ use tokio::time::Instant;
 use crate::cluster::{Cluster, SOON, run};
 
 on_both_stores!(
+    nothing_is_accepted_ahead_where_none_is_wanted,
     r37_what_is_accepted_and_what_runs_stay_within_their_limits,
     r38_the_limits_hold_on_a_runtime_of_the_application,
     r39_what_finds_no_slot_in_time_is_given_back_and_says_so,
@@ -92,14 +93,19 @@ async fn flood(cluster: &Cluster, job: &str, messages: usize) {
 }
 
 /// Runs a flood on `runtime`; the most that ever ran, and was ever accepted.
-async fn most_of_a_flood(cluster: &Cluster, runtime: tokio::runtime::Handle) -> (usize, usize) {
+async fn most_of_a_flood(
+    cluster: &Cluster,
+    runtime: tokio::runtime::Handle,
+    intake: Intake,
+) -> (usize, usize) {
     const MESSAGES: usize = 1_000;
     let gauge = Gauge::default();
     let builder = cluster
         .worker()
         .register(counted(&gauge))
         .max_concurrent(CONCURRENT)
-        .prefetch(PREFETCH);
+        .prefetch(PREFETCH)
+        .intake(intake);
     let worker = builder.build().unwrap();
     let (handle, stop) = (worker.handle(), CancellationToken::new());
     flood(cluster, "counted", MESSAGES).await;
@@ -124,10 +130,20 @@ async fn most_of_a_flood(cluster: &Cluster, runtime: tokio::runtime::Handle) -> 
 
 async fn r37_what_is_accepted_and_what_runs_stay_within_their_limits(cluster: Cluster) {
     let here = tokio::runtime::Handle::current();
-    let (running, accepted) = most_of_a_flood(&cluster, here).await;
+    let (running, accepted) = most_of_a_flood(&cluster, here, Intake::default()).await;
     assert!(running <= CONCURRENT, "{running}");
     assert!(accepted <= CONCURRENT + PREFETCH, "{accepted}");
     assert!(running == CONCURRENT && accepted > CONCURRENT, "no flood");
+}
+
+async fn nothing_is_accepted_ahead_where_none_is_wanted(cluster: Cluster) {
+    let here = tokio::runtime::Handle::current();
+    let none = Intake {
+        ahead_max: Duration::ZERO,
+        ..Intake::default()
+    };
+    let (running, accepted) = most_of_a_flood(&cluster, here, none).await;
+    assert_eq!((running, accepted), (CONCURRENT, CONCURRENT));
 }
 
 async fn r38_the_limits_hold_on_a_runtime_of_the_application(cluster: Cluster) {
@@ -144,7 +160,7 @@ async fn r38_the_limits_hold_on_a_runtime_of_the_application(cluster: Cluster) {
         runtime.shutdown_background();
     });
     let runtime = telling.recv().unwrap();
-    let (running, accepted) = most_of_a_flood(&cluster, runtime.clone()).await;
+    let (running, accepted) = most_of_a_flood(&cluster, runtime.clone(), Intake::default()).await;
     assert!(running <= CONCURRENT, "{running}");
     assert!(accepted <= CONCURRENT + PREFETCH, "{accepted}");
     // It is the application's: it still runs.
@@ -212,7 +228,8 @@ fn moody(go: &watch::Receiver<bool>) -> Job {
     })
 }
 
-/// Makes one slot busy while one more is claimed ahead for it.
+/// What makes one slot busy while more is claimed ahead for it, by a worker that starts when all
+/// of it lies in the stream: so no pause of whoever sends it makes the worker careful in between.
 async fn overload(cluster: &Cluster, new: impl Fn(bool) -> NewExecution) {
     // By the quick ones, which come first, the worker thinks that what it claims ahead starts at
     // once. One call each: those of one call have no order.
@@ -220,19 +237,20 @@ async fn overload(cluster: &Cluster, new: impl Fn(bool) -> NewExecution) {
         let these: Vec<_> = (0..count).map(|_| new(slow)).collect();
         cluster.client.enqueue_all(&these).await.unwrap();
     }
+    cluster.until_all_are_published().await;
 }
 
 async fn r39_what_finds_no_slot_in_time_is_given_back_and_says_so(cluster: Cluster) {
     let (go, wait) = watch::channel(false);
-    let worker = run(cluster
-        .worker()
-        .register(moody(&wait))
-        .max_concurrent(1)
-        .prefetch(1));
     overload(&cluster, |slow| {
         NewExecution::new("moody", Payload::json(slow.to_string()))
     })
     .await;
+    let worker = run(cluster
+        .worker()
+        .register(moody(&wait))
+        .max_concurrent(1)
+        .prefetch(8));
     worker
         .until("one is given back", |stats| stats.overloaded > 0)
         .await;
@@ -257,13 +275,12 @@ async fn r39_what_finds_no_slot_in_time_is_given_back_and_says_so(cluster: Clust
         (row.state, row.reason, row.attempt),
         (State::Retrying, Some(Reason::Release), 0)
     );
-    let stats = worker.stats();
-    assert_eq!(
-        stats.committed.get("overloaded").copied(),
-        Some(stats.overloaded),
-        "{stats:#?}"
-    );
-    assert_eq!(stats.running, 1);
+    worker
+        .until("each is told", |stats| {
+            stats.committed.get("overloaded") == Some(&stats.overloaded)
+        })
+        .await;
+    assert_eq!(worker.stats().running, 1);
     go.send(true).unwrap();
     cluster.until_count(State::Succeeded, 35).await;
     worker.stop().await;
@@ -282,17 +299,17 @@ async fn r48_overload_exhaustion_and_timeout_end_differently(cluster: Cluster) {
         .register(failing.queue("others"))
         .register(endless.queue("others"))
         .max_concurrent(2));
-    let overloaded = run(cluster
-        .worker()
-        .register(moody(&wait))
-        .max_concurrent(1)
-        .prefetch(1));
     overload(&cluster, |slow| {
         let mut new = NewExecution::new("moody", Payload::json(slow.to_string()));
         new.policy.start_deadline = Duration::from_secs(8);
         new
     })
     .await;
+    let overloaded = run(cluster
+        .worker()
+        .register(moody(&wait))
+        .max_concurrent(1)
+        .prefetch(8));
     let enqueue = async |job: &str, attempts, timeout| {
         let mut new = NewExecution::new(job, Payload::json("null"));
         "others".clone_into(&mut new.queue);

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use bellwether_client::{NewExecution, Payload};
+use bellwether_sandbox::eventually;
 use bellwether_schemas::ids;
 use bellwether_schemas::state::{Capability, OnLost, Reason, SessionState, State};
 use bellwether_store::executions::{
@@ -13,7 +14,7 @@ use bellwether_worker::{Context, Job, Outcome};
 use tokio::sync::watch;
 use uuid::Uuid;
 
-use crate::cluster::{Cluster, Seen, run};
+use crate::cluster::{Cluster, SOON, Seen, run};
 
 on_both_stores!(
     p53_a_cancel_stops_its_attempt_and_no_other,
@@ -185,11 +186,9 @@ async fn p53_a_deaf_handler_shows_the_request_until_its_deadline(cluster: Cluste
     let id = cluster.client.enqueue(&new).await.unwrap().execution_id();
     worker.until("it runs", |stats| stats.running == 1).await;
     assert_eq!(request(&cluster, id).await, TOLD);
-    bellwether_sandbox::eventually("it hears", crate::cluster::SOON, async || {
-        seen.all() == [true]
-    })
-    .await
-    .unwrap();
+    eventually("it hears", SOON, async || seen.all() == [true])
+        .await
+        .unwrap();
     let shown = cluster.execution(id).await;
     assert_eq!(shown.state, State::Running, "not stopped: {shown:#?}");
     assert!(shown.cancel_requested_at.is_some());
@@ -228,7 +227,7 @@ async fn what_a_deaf_handler_does_is_unknown_until_it_returns_where_it_must_not_
         .leaked_max(4));
     let enqueue = async |fails: &str| {
         let mut new = NewExecution::new("deaf", Payload::json(fails));
-        new.policy.timeout = Duration::from_secs(4);
+        new.policy.timeout = Duration::from_secs(1);
         new.policy.max_attempts = 1;
         new.policy.on_lost = OnLost::Unknown;
         cluster.client.enqueue(&new).await.unwrap().execution_id()
@@ -307,7 +306,7 @@ async fn p53_a_deaf_handler_is_given_up_after_the_grace(cluster: Cluster) {
     assert!(!ended.cancel_lost);
     let stats = worker.stats();
     assert_eq!((stats.running, stats.leaked), (1, 1), "{stats:#?}");
-    bellwether_sandbox::eventually("the ledger knows", crate::cluster::SOON, async || {
+    eventually("the ledger knows", SOON, async || {
         cluster.ledger.sessions(10).await.unwrap()[0].leaked == 1
     })
     .await
@@ -335,16 +334,20 @@ async fn p53_a_worker_with_half_its_slots_leaked_drains_and_ends(cluster: Cluste
         }
         Ok::<_, String>(())
     });
-    let sound = Job::new("sound", async || {
-        tokio::time::sleep(Duration::from_millis(1_500)).await;
-        Ok::<_, String>(())
+    let (go, wait) = watch::channel(false);
+    let sound = Job::new("sound", move || {
+        let mut wait = wait.clone();
+        async move {
+            let _ = wait.wait_for(|go| *go).await;
+            Ok::<_, String>(())
+        }
     });
     let worker = run(cluster
         .worker()
         .register(deaf)
         .register(sound)
         .max_concurrent(4)
-        .drain(Duration::from_secs(4))
+        .drain(Duration::from_secs(8))
         .cancel_grace(Duration::from_millis(200)));
     let deaf = cluster.enqueue("deaf", 2).await;
     worker.until("they run", |stats| stats.running == 2).await;
@@ -353,6 +356,12 @@ async fn p53_a_worker_with_half_its_slots_leaked_drains_and_ends(cluster: Cluste
     for id in &deaf {
         assert_eq!(request(&cluster, *id).await, TOLD);
     }
+    let draining = async || {
+        let sessions = cluster.ledger.sessions(1).await.unwrap();
+        sessions[0].draining_since.is_some()
+    };
+    eventually("it drains", SOON, draining).await.unwrap();
+    go.send(true).unwrap();
     let ended = worker.ended().await.unwrap_err().to_string();
     assert!(ended.contains("2 of 4 slots"), "{ended}");
     for id in sound {
@@ -380,6 +389,7 @@ async fn r09_no_cancel_is_asked_of_a_worker_without_the_capability(cluster: Clus
         version: "0".into(),
         queues: vec!["default".into()],
         jobs: vec!["patient".into()],
+        probes: Vec::new(),
         definitions: Vec::new(),
         capabilities,
         max_concurrent: 1,

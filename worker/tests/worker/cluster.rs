@@ -8,12 +8,15 @@ use async_nats::jetstream;
 use bellwether_client::{Client, Enqueued, NewExecution, Payload};
 use bellwether_outbox_relay::{self as relay, Relay, StreamLimits};
 use bellwether_sandbox::{eventually, shared};
-use bellwether_schemas::state::State;
+use bellwether_schemas::ids;
+use bellwether_schemas::state::{SessionState, State};
 use bellwether_schemas::subject::Subjects;
 use bellwether_store::inspect::{ExecutionStory, ExecutionView};
+use bellwether_store::sessions::NewSession;
 use bellwether_store::{self as store, Store};
 use bellwether_ticker::{self as ticker, NoWaker, Ticker};
 use bellwether_worker::{Builder, CancellationToken, Error, Handle, Stats, Worker};
+use chrono::{DateTime, Utc};
 use tempfile::TempDir;
 use tokio::task::JoinHandle;
 use tokio_util::sync::DropGuard;
@@ -29,9 +32,17 @@ pub(crate) struct Cluster {
     pub(crate) nats: async_nats::Client,
     pub(crate) nats_url: String,
     pub(crate) subjects: Subjects,
+    ticker: Ticking,
     _stop: DropGuard,
     _home: Option<TempDir>,
 }
+
+/// The ticker that runs: how to stop it, and its end.
+type Ticking = tokio::sync::Mutex<(CancellationToken, JoinHandle<Result<(), ticker::Error>>)>;
+
+/// How long the ticker watches before it declares anything lost: less than its default, which the
+/// tests of the ticker wait for.
+const WATCHED: Duration = Duration::from_secs(2);
 
 impl Cluster {
     pub(crate) async fn on_sqlite() -> Self {
@@ -66,6 +77,7 @@ impl Cluster {
             .await
             .unwrap();
         let stop = CancellationToken::new();
+        let ticker = start_ticker(&database, &ledger, WATCHED).await;
         let cluster = Self {
             client: Client::new(subjects.namespace())
                 .unwrap()
@@ -76,11 +88,11 @@ impl Cluster {
             nats,
             nats_url,
             subjects,
+            ticker: Ticking::new(ticker),
             _stop: stop.clone().drop_guard(),
             _home: home,
         };
         cluster.start_relay(&stop);
-        cluster.start_ticker(&stop).await;
         cluster
     }
 
@@ -95,23 +107,13 @@ impl Cluster {
         tokio::spawn(Box::pin(relay.run(stop.clone())));
     }
 
-    async fn start_ticker(&self, stop: &CancellationToken) {
-        let mut own = self.database.clone();
-        own.connections_max = 1;
-        let lease_store = store::connect(&own).await.unwrap();
-        let options = ticker::Options {
-            sweep_every: Duration::from_millis(200),
-            probe_after: Duration::from_secs(1),
-            ..ticker::Options::default()
-        };
-        let ticker = Ticker::new(
-            Arc::clone(&self.ledger),
-            lease_store,
-            Arc::new(NoWaker),
-            options,
-        )
-        .unwrap();
-        tokio::spawn(Box::pin(ticker.run(stop.clone())));
+    /// From now on nothing is declared lost or overdue: what moves, a worker has moved.
+    pub(crate) async fn declare_no_losses(&self) {
+        let mut running = self.ticker.lock().await;
+        running.0.cancel();
+        (&mut running.1).await.unwrap().unwrap();
+        let patient = Duration::from_hours(1);
+        *running = start_ticker(&self.database, &self.ledger, patient).await;
     }
 
     /// A builder that names this cluster.
@@ -160,6 +162,15 @@ impl Cluster {
         last
     }
 
+    /// Waits until at least so many executions are in `state`: others may follow them at any time.
+    pub(crate) async fn until_at_least(&self, state: State, count: u64) {
+        eventually(&format!("{count} are {state}"), SOON, async || {
+            self.counts().await.get(&state) >= Some(&count)
+        })
+        .await
+        .unwrap();
+    }
+
     /// Waits until so many executions are in `state`.
     pub(crate) async fn until_count(&self, state: State, count: u64) {
         let reached = eventually(&format!("{count} are {state}"), SOON, async || {
@@ -180,6 +191,58 @@ impl Cluster {
             .unwrap()
             .into_iter()
             .collect()
+    }
+
+    /// Waits until nothing waits for the broker any more.
+    pub(crate) async fn until_all_are_published(&self) {
+        eventually("all are published", SOON, async || {
+            self.ledger.outbox_backlog().await.unwrap().rows == 0
+        })
+        .await
+        .unwrap();
+    }
+
+    /// The ledger's clock.
+    pub(crate) async fn now(&self) -> DateTime<Utc> {
+        self.ledger.ledger().await.unwrap().now
+    }
+
+    /// Waits for an instant of the ledger's clock.
+    pub(crate) async fn until_passed(&self, at: DateTime<Utc>) {
+        eventually("its time", SOON, async || self.now().await >= at)
+            .await
+            .unwrap();
+    }
+
+    /// The session of somebody who was never heard of again.
+    pub(crate) async fn expired_session(&self) -> Uuid {
+        let session = NewSession {
+            id: ids::fresh(),
+            name: "gone".into(),
+            host: "elsewhere".into(),
+            pid: 1,
+            version: "0".into(),
+            queues: vec!["elsewhere".into()],
+            jobs: Vec::new(),
+            probes: Vec::new(),
+            definitions: Vec::new(),
+            capabilities: Vec::new(),
+            max_concurrent: 1,
+            lease: Duration::from_millis(1),
+        };
+        self.ledger.open_session(&session).await.unwrap();
+        session.id
+    }
+
+    /// Waits until a ticker has declared a session lost.
+    pub(crate) async fn until_lost(&self, session: Uuid) {
+        eventually("it is declared lost", SOON, async || {
+            let all = self.ledger.sessions(10).await.unwrap();
+            let one = all.iter().find(|one| one.id == session);
+            one.is_some_and(|one| one.state == SessionState::Lost)
+        })
+        .await
+        .unwrap();
     }
 
     /// Messages that the two streams hold.
@@ -217,6 +280,31 @@ impl Cluster {
             );
         }
     }
+}
+
+/// A ticker that declares nothing lost before it has watched for `watched`.
+///
+/// A gap in its view that is shorter than any lease here tells it of a process that stood still,
+/// in which the workers could not renew either.
+async fn start_ticker(
+    database: &store::Options,
+    ledger: &Arc<dyn Store>,
+    watched: Duration,
+) -> (CancellationToken, JoinHandle<Result<(), ticker::Error>>) {
+    let mut own = database.clone();
+    own.connections_max = 1;
+    let lease_store = store::connect(&own).await.unwrap();
+    let options = ticker::Options {
+        sweep_every: Duration::from_millis(200),
+        probe_after: Duration::from_secs(1),
+        session_lease: watched,
+        view_gap: Duration::from_millis(1_200),
+        ..ticker::Options::default()
+    };
+    let waker = Arc::new(NoWaker);
+    let ticker = Ticker::new(Arc::clone(ledger), lease_store, waker, options).unwrap();
+    let stop = CancellationToken::new();
+    (stop.clone(), tokio::spawn(Box::pin(ticker.run(stop))))
 }
 
 /// A worker in this process.
@@ -265,6 +353,7 @@ impl Running {
 
 impl Drop for Cluster {
     fn drop(&mut self) {
+        self.ticker.get_mut().0.cancel();
         // A test's servers are shared: its streams must not stay behind.
         let (js, subjects) = (jetstream::new(self.nats.clone()), self.subjects.clone());
         tokio::spawn(async move {

@@ -74,6 +74,7 @@ async fn handlers_are_cancelled_when_the_ledger_is_silent_for_long() {
         fence_after: Duration::from_secs(1),
         ttl: Duration::from_millis(1_500),
         cancel_after: Duration::from_millis(2_500),
+        ..Lease::default()
     };
     let worker = run(cluster.worker().register(job).lease(lease));
     let id = cluster.enqueue("watchful", 1).await[0];

@@ -1,6 +1,8 @@
 //! Payloads and handlers that do harm: one recorded failure each, bounded by `max_attempts`, and
 //! everything else goes on. `cli`'s fault tests have those that end their process.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bellwether_client::{NewExecution, Payload};
@@ -287,17 +289,26 @@ async fn an_error_of_five_megabytes_with_a_nul_is_told_in_short(cluster: Cluster
 /// renewed from a thread of its own, so that nobody takes the work over.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn p15_a_handler_that_blocks_its_thread_for_three_leases_keeps_its_work() {
-    const TTL: Duration = Duration::from_millis(1_500);
+    const TTL: Duration = Duration::from_secs(2);
     let cluster = Cluster::on_sqlite().await;
-    let job = Job::new("blocking", async || {
-        std::thread::sleep(TTL * 3);
-        Ok::<_, String>(())
+    let judged = cluster.expired_session().await;
+    let hold = Arc::new(AtomicBool::new(true));
+    let blocks = Arc::clone(&hold);
+    let job = Job::new("blocking", move || {
+        let blocks = Arc::clone(&blocks);
+        async move {
+            while blocks.load(Ordering::Relaxed) {
+                std::thread::sleep(TTL / 100);
+            }
+            Ok::<_, String>(())
+        }
     });
     let builder = cluster.worker().register(job).lease(Lease {
         renew_every: Duration::from_millis(300),
         fence_after: Duration::from_secs(1),
         ttl: TTL,
         cancel_after: TTL * 2,
+        ..Lease::default()
     });
     let worker = builder.max_concurrent(2).build().unwrap();
     let (handle, stop) = (worker.handle(), bellwether_worker::CancellationToken::new());
@@ -309,6 +320,12 @@ async fn p15_a_handler_that_blocks_its_thread_for_three_leases_keeps_its_work() 
         runtime.unwrap().block_on(worker.run_until(stopped))
     });
     let id = cluster.enqueue("blocking", 1).await[0];
+    let runs = cluster.until_state(id, State::Running).await;
+    cluster
+        .until_passed(runs.claimed_at.unwrap() + TTL * 3)
+        .await;
+    cluster.until_lost(judged).await;
+    hold.store(false, Ordering::Relaxed);
     let done = cluster.until_state(id, State::Succeeded).await;
     assert_eq!((done.generation, done.dispatch_no), (1, 1), "{done:#?}");
     let stats = handle.stats();

@@ -7,7 +7,7 @@ use bellwether_client::{NewExecution, Payload};
 use bellwether_sandbox::{Postgres as Server, PostgresOptions, eventually, shared};
 use bellwether_schemas::state::{Reason, SessionState, State};
 use bellwether_store as store;
-use bellwether_worker::{Job, Lease, Persist, Stats};
+use bellwether_worker::{Job, Lease, Persist, Stats, StopBudget};
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
 use sqlx::{Postgres, Transaction};
 use tokio::sync::watch;
@@ -19,12 +19,15 @@ use crate::cluster::{Cluster, Running, SOON, run};
 /// Three leases pass within a few seconds.
 const TTL: Duration = Duration::from_secs(2);
 
+const DRAIN: Duration = Duration::from_secs(3);
+
 fn lease() -> Lease {
     Lease {
         ttl: TTL,
         renew_every: TTL / 4,
         fence_after: TTL * 7 / 9,
         cancel_after: TTL * 10,
+        ..Lease::default()
     }
 }
 
@@ -112,7 +115,7 @@ async fn stalled(
         .max_concurrent(results)
         .prefetch(0)
         .lease(lease())
-        .drain(Duration::from_secs(3))
+        .drain(DRAIN)
         .persist(persist));
     let ids = cluster.enqueue("gate", results).await;
     worker
@@ -121,9 +124,10 @@ async fn stalled(
     let held = Held::rows(cluster, &ids).await;
     go.send(true).unwrap();
     worker
-        .until("all have returned", |stats| stats.running == 0)
+        .until("all have returned", |stats| {
+            stats.running == 0 && stats.results == results as u64
+        })
         .await;
-    assert_eq!(worker.stats().uncommitted, results);
     (worker, ids, held)
 }
 
@@ -284,12 +288,9 @@ async fn r13_a_stop_during_the_pause_ends_in_time() {
     worker.until("it pauses", |stats| stats.paused).await;
     let begun = Instant::now();
     let stats = worker.stop().await;
-    // The drain limit of 3 s, and what closing may take.
-    assert!(
-        begun.elapsed() < Duration::from_secs(8),
-        "{:?}",
-        begun.elapsed()
-    );
+    // What a supervisor is told to allow.
+    let allowed = StopBudget::new(DRAIN).total();
+    assert!(begun.elapsed() < allowed, "{:?}", begun.elapsed());
     assert_eq!(
         (stats.results_rejected, stats.uncommitted),
         (6, 0),
@@ -314,6 +315,7 @@ async fn r13_a_stop_during_the_pause_ends_in_time() {
 /// its deadline's back, for its handler has done the work; the deadline's sweep decides, alone.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn r14_a_rejected_result_is_recovered_by_the_deadline_alone() {
+    const TIMEOUT: Duration = Duration::from_secs(10);
     let Some(cluster) = Cluster::on_postgres().await else {
         return;
     };
@@ -324,8 +326,9 @@ async fn r14_a_rejected_result_is_recovered_by_the_deadline_alone() {
     };
     let worker = run(cluster.worker().register(gate(&wait)).persist(tries));
     let mut new = NewExecution::new("gate", Payload::json("null"));
-    // Beyond the look that gives back what the worker does not know: that comes every 10 s.
-    new.policy.timeout = Duration::from_secs(20);
+    // Its deadline and the grace of the sweep lie beyond the look that gives back what the worker
+    // does not know: that comes every 10 s.
+    new.policy.timeout = TIMEOUT;
     let id = cluster.client.enqueue(&new).await.unwrap().execution_id();
     worker.until("it runs", |stats| stats.running == 1).await;
     let claimed_at = cluster.execution(id).await.claimed_at.unwrap();
@@ -340,8 +343,8 @@ async fn r14_a_rejected_result_is_recovered_by_the_deadline_alone() {
     let story = cluster.story(id).await;
     assert_eq!(story.attempts.len(), 1);
     assert_eq!(story.attempts[0].reason, Some(Reason::Timeout));
-    let held_for = story.attempts[0].ended_at - claimed_at;
-    assert!(held_for.num_seconds() >= 20, "{held_for}");
+    let held_for = (story.attempts[0].ended_at - claimed_at).to_std().unwrap();
+    assert!(held_for >= TIMEOUT, "{held_for:?}");
     worker.stop().await;
     cluster.audit().await;
 }
@@ -350,7 +353,7 @@ async fn r14_a_rejected_result_is_recovered_by_the_deadline_alone() {
 /// was tried is counted as tried.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn r11_many_held_rows_keep_no_other_result_from_being_written() {
-    const HELD: usize = 30;
+    const HELD: usize = 12;
     const FREE: usize = 6;
     let Some(cluster) = Cluster::on_postgres().await else {
         return;

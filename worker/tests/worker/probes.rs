@@ -20,17 +20,19 @@ on_both_stores!(
     what_a_probe_finds_undone_is_done_once_more,
     r93_the_domains_own_ledger_has_the_last_word,
     a_probe_that_cannot_tell_leaves_it_to_an_operator,
+    a_build_without_the_probe_leaves_it_to_one_that_has_it,
     a_probe_that_is_stopped_is_asked_by_another_worker,
     a_late_result_wins_over_a_probe_that_is_still_asking,
 );
 
 /// A lease of a second.
-const fn short() -> Lease {
+fn short() -> Lease {
     Lease {
         ttl: Duration::from_secs(1),
         renew_every: Duration::from_millis(200),
         fence_after: Duration::from_millis(700),
         cancel_after: Duration::from_secs(2),
+        ..Lease::default()
     }
 }
 
@@ -215,11 +217,11 @@ async fn a_probe_that_cannot_tell_leaves_it_to_an_operator(cluster: Cluster) {
     };
     let effects = Seen::default();
     let cases = [
-        (pay(&effects), "the job has no probe"),
-        (pay(&effects).probe(silent), "no answer within 1s"),
-        (pay(&effects).probe(broken), "a fault of the probe"),
+        (pay(&effects), 60, "the job has no probe"),
+        (pay(&effects).probe(silent), 1, "no answer within 1s"),
+        (pay(&effects).probe(broken), 60, "a fault of the probe"),
     ];
-    for (job, why) in cases {
+    for (job, allowed, why) in cases {
         let effects = Seen::default();
         let lost = pay(&effects);
         let id = cluster.lost_after(lost, &effects).await;
@@ -227,7 +229,7 @@ async fn a_probe_that_cannot_tell_leaves_it_to_an_operator(cluster: Cluster) {
             .worker()
             .register(job)
             .lease(short())
-            .probe_timeout(Duration::from_secs(1)));
+            .probe_timeout(Duration::from_secs(allowed)));
         second
             .until("it says so", |stats| {
                 stats.probed.get("cannot_tell") == Some(&1) && stats.running == 0
@@ -248,6 +250,54 @@ async fn a_probe_that_cannot_tell_leaves_it_to_an_operator(cluster: Cluster) {
         assert_eq!(answer, Decided::Accepted(State::Succeeded));
         second.stop().await;
     }
+    cluster.audit().await;
+}
+
+/// In the middle of a rolling deployment. The newer worker is there and has no slot free; what the
+/// older one is asked meanwhile is no word about the execution.
+async fn a_build_without_the_probe_leaves_it_to_one_that_has_it(cluster: Cluster) {
+    let (go, wait) = watch::channel(false);
+    let busy = Job::new("busy", move || {
+        let mut wait = wait.clone();
+        async move {
+            let _gone = wait.wait_for(|go| *go).await;
+            Ok::<_, String>(())
+        }
+    });
+    let (effects, asked) = (Seen::default(), Seen::default());
+    let older = pay(&effects);
+    let newer = {
+        let asked = asked.clone();
+        pay(&effects).probe(move |ctx: ProbeContext| {
+            asked.note(ctx.probe_no());
+            std::future::ready(Probed::Done)
+        })
+    };
+    let newer = cluster.worker().register(newer).register(busy);
+    let newer = run(newer.max_concurrent(1).prefetch(0));
+    cluster.enqueue("busy", 1).await;
+    newer
+        .until("its slot is taken", |stats| stats.running == 1)
+        .await;
+    let id = cluster.lost_after(older.clone(), &effects).await;
+    let older = run(cluster.worker().register(older).lease(short()));
+    older
+        .until("it was asked", |stats| stats.probes_passed_on > 0)
+        .await;
+    let story = cluster.story(id).await;
+    let view = &story.execution;
+    assert_eq!((view.state, view.escalated_at), (State::Unknown, None));
+    assert!(story.verdicts.is_empty());
+    let stats = older.stop().await;
+    assert!(stats.probed.is_empty(), "{stats:#?}");
+
+    go.send(true).unwrap();
+    cluster.until_state(id, State::Succeeded).await;
+    assert_eq!(asked.all(), [1], "the first that was made");
+    assert_eq!(effects.all().len(), 1);
+    let said = cluster.story(id).await.verdicts;
+    assert_eq!((said.len(), said[0].verdict), (1, Verdict::Done));
+    newer.stop().await;
     cluster.audit().await;
 }
 

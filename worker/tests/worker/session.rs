@@ -1,5 +1,6 @@
 //! Fences and sessions: what a worker may still say when others have taken over.
 
+use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -20,6 +21,7 @@ on_both_stores!(
     what_a_given_up_handler_has_done_counts_while_the_row_is_its_own,
     what_a_lost_session_had_not_started_is_given_back,
     p65_a_blocked_runtime_keeps_its_work_and_a_lost_session_its_results_out,
+    a_runtime_that_is_stuck_for_the_chosen_time_holds_its_work_no_longer,
     r20_what_the_ledger_holds_and_the_worker_does_not_know_is_released,
 );
 
@@ -103,6 +105,7 @@ async fn a_lost_session_cancels_its_handlers_and_another_takes_its_place(cluster
 
 /// It must not be repeated blindly; its handler obeyed, so that it can be.
 async fn what_a_handler_of_a_lost_session_has_stopped_stays_not_unknown(cluster: Cluster) {
+    cluster.declare_no_losses().await;
     let job = Job::new("careful", async |ctx: Context| {
         if ctx.generation() == 1 {
             ctx.cancelled().await;
@@ -179,6 +182,7 @@ async fn a_handler_that_runs_on_after_its_session_is_never_told_as_stopped(clust
 }
 
 async fn what_a_given_up_handler_has_done_counts_while_the_row_is_its_own(cluster: Cluster) {
+    cluster.declare_no_losses().await;
     let (go, wait) = tokio::sync::watch::channel(false);
     let job = Job::new("slow", move |ctx: Context| {
         let mut wait = wait.clone();
@@ -201,11 +205,10 @@ async fn what_a_given_up_handler_has_done_counts_while_the_row_is_its_own(cluste
         .until("it is given up", |stats| stats.leaked == 1)
         .await;
     let row = cluster.execution(id).await;
+    assert_eq!((row.state, row.generation), (State::Running, 1));
     go.send(true).unwrap();
     let done = cluster.until_state(id, State::Succeeded).await;
-    if row.state == State::Running && row.generation == 1 {
-        assert_eq!((done.generation, done.attempt), (1, 1), "it was its own");
-    }
+    assert_eq!((done.generation, done.attempt), (1, 1), "it was its own");
     worker
         .until("all is said", |stats| stats.uncommitted == 0)
         .await;
@@ -220,6 +223,7 @@ async fn what_a_given_up_handler_has_done_counts_while_the_row_is_its_own(cluste
 
 /// Claimed ahead, and nothing was tried: neither `unknown` nor charged.
 async fn what_a_lost_session_had_not_started_is_given_back(cluster: Cluster) {
+    cluster.declare_no_losses().await;
     let started: Seen<Uuid> = Seen::default();
     let (go, wait) = tokio::sync::watch::channel(false);
     let job = {
@@ -236,12 +240,6 @@ async fn what_a_lost_session_had_not_started_is_given_back(cluster: Cluster) {
         })
         .on_lost(OnLost::Unknown)
     };
-    let worker = run(cluster
-        .worker()
-        .register(job)
-        .max_concurrent(1)
-        .prefetch(8)
-        .lease(watchful()));
     let make = |slow: bool| {
         let mut new = NewExecution::new("moody", Payload::json(slow.to_string()));
         new.policy.on_lost = OnLost::Unknown;
@@ -254,20 +252,25 @@ async fn what_a_lost_session_had_not_started_is_given_back(cluster: Cluster) {
     let slow: Vec<_> = (0..8).map(|_| make(true)).collect();
     let slow = cluster.client.enqueue_all(&slow).await.unwrap();
     let ids: Vec<_> = slow.into_iter().map(Enqueued::execution_id).collect();
-    let unstarted = async || {
+    cluster.until_all_are_published().await;
+    let worker = run(cluster
+        .worker()
+        .register(job)
+        .max_concurrent(1)
+        .prefetch(8)
+        .lease(watchful()));
+    let unstarted = Cell::new(None);
+    let ahead = bellwether_sandbox::eventually("one is claimed ahead", SOON, async || {
         for &id in &ids {
             let running = cluster.execution(id).await.state == State::Running;
             if running && worker.stats().running == 1 && !started.all().contains(&id) {
-                return Some(id);
+                unstarted.set(Some(id));
             }
         }
-        None
-    };
-    let ahead = bellwether_sandbox::eventually("one is claimed ahead", SOON, async || {
-        unstarted().await.is_some()
+        unstarted.get().is_some()
     });
     ahead.await.unwrap();
-    let id = unstarted().await.unwrap();
+    let id = unstarted.get().unwrap();
     lose_the_session(&cluster).await;
     worker.until("lost", |stats| stats.sessions_lost == 1).await;
     go.send(true).unwrap();
@@ -276,20 +279,63 @@ async fn what_a_lost_session_had_not_started_is_given_back(cluster: Cluster) {
     cluster.audit().await;
 }
 
+/// As long as the worker was told to bear it, and not for the two minutes of the default.
+async fn a_runtime_that_is_stuck_for_the_chosen_time_holds_its_work_no_longer(cluster: Cluster) {
+    let hold = Arc::new(AtomicBool::new(true));
+    let blocks = Arc::clone(&hold);
+    let job = Job::new("blocking", move |ctx: Context| {
+        let blocks = Arc::clone(&blocks);
+        async move {
+            while ctx.generation() == 1 && blocks.load(Ordering::Relaxed) {
+                std::thread::sleep(Duration::from_millis(20));
+            }
+            Ok::<_, String>(())
+        }
+    });
+    let lease = Lease {
+        runtime_max: Duration::from_secs(2),
+        ..Lease::of(Duration::from_secs(2))
+    };
+    let builder = cluster.worker().register(job).lease(lease);
+    let worker = builder.max_concurrent(2).build().unwrap();
+    let stop = bellwether_worker::CancellationToken::new();
+    let stopped = stop.clone();
+    let thread = std::thread::spawn(move || {
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(2)
+            .enable_all()
+            .build();
+        runtime.unwrap().block_on(worker.run_until(stopped))
+    });
+    let taken = cluster.enqueue("blocking", 2).await;
+    for id in &taken {
+        let over = bellwether_sandbox::eventually("taken away", SOON, async || {
+            let row = cluster.execution(*id).await;
+            row.attempt > 0 && row.state != State::Running
+        });
+        over.await.unwrap();
+    }
+    hold.store(false, Ordering::Relaxed);
+    for id in taken {
+        let done = cluster.until_state(id, State::Succeeded).await;
+        assert_eq!((done.generation, done.attempt), (2, 2), "{done:#?}");
+    }
+    stop.cancel();
+    thread.join().unwrap().unwrap();
+}
+
 /// All threads of the runtime are blocked for longer than the lease: nobody takes the work over.
 /// Where the session is lost all the same, what the handler says afterwards is refused.
 async fn p65_a_blocked_runtime_keeps_its_work_and_a_lost_session_its_results_out(cluster: Cluster) {
-    const TTL: Duration = Duration::from_millis(1_500);
-    let hold = Arc::new(AtomicBool::new(false));
-    let held = Arc::clone(&hold);
+    const TTL: Duration = Duration::from_secs(2);
+    let judged = cluster.expired_session().await;
+    let hold = Arc::new(AtomicBool::new(true));
+    let blocks = Arc::clone(&hold);
     let job = Job::new("blocking", move |ctx: Context| {
-        let held = Arc::clone(&held);
+        let blocks = Arc::clone(&blocks);
         async move {
-            if ctx.generation() == 1 {
-                std::thread::sleep(TTL * 3);
-                while held.load(Ordering::Relaxed) {
-                    std::thread::sleep(TTL / 100);
-                }
+            while ctx.generation() == 1 && blocks.load(Ordering::Relaxed) {
+                std::thread::sleep(TTL / 100);
             }
             Ok::<_, String>(ctx.generation())
         }
@@ -299,6 +345,7 @@ async fn p65_a_blocked_runtime_keeps_its_work_and_a_lost_session_its_results_out
         fence_after: Duration::from_secs(1),
         ttl: TTL,
         cancel_after: TTL * 2,
+        ..Lease::default()
     };
     let builder = cluster.worker().register(job).lease(lease);
     let worker = builder.max_concurrent(2).build().unwrap();
@@ -312,6 +359,12 @@ async fn p65_a_blocked_runtime_keeps_its_work_and_a_lost_session_its_results_out
         runtime.unwrap().block_on(worker.run_until(stopped))
     });
     let kept = cluster.enqueue("blocking", 2).await;
+    let last = cluster.until_state(kept[1], State::Running).await;
+    cluster
+        .until_passed(last.claimed_at.unwrap() + TTL * 3)
+        .await;
+    cluster.until_lost(judged).await;
+    hold.store(false, Ordering::Relaxed);
     for id in kept {
         let done = cluster.until_state(id, State::Succeeded).await;
         assert_eq!((done.generation, done.attempt), (1, 1), "{done:#?}");
@@ -323,7 +376,6 @@ async fn p65_a_blocked_runtime_keeps_its_work_and_a_lost_session_its_results_out
     cluster.until_state(taken, State::Running).await;
     let session = cluster.ledger.sessions(1).await.unwrap()[0].id;
     cluster.ledger.close_session(session).await.unwrap();
-    // A ticker declares nothing lost before it has watched for one lease.
     let over = bellwether_sandbox::eventually("taken away", SOON, async || {
         let row = cluster.execution(taken).await;
         row.state != State::Running || row.generation > 1
@@ -345,12 +397,8 @@ async fn r20_what_the_ledger_holds_and_the_worker_does_not_know_is_released(clus
     let worker = run(cluster
         .worker()
         .register(Job::new("orphan", async || Ok::<_, String>(()))));
-    let session = loop {
-        if let Some(session) = cluster.ledger.sessions(10).await.unwrap().first() {
-            break session.id;
-        }
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    };
+    worker.until("ready", |stats| stats.asked > 0).await;
+    let session = cluster.ledger.sessions(10).await.unwrap()[0].id;
     // A claim whose reply was lost with the memory of who asked: it comes from this session,
     // and its token is unknown here. The queue is not the worker's, so no message wakes it.
     let mut new =

@@ -5,6 +5,7 @@ use std::time::Duration;
 use bellwether_client::{NewExecution, Payload};
 use bellwether_schemas::state::{OnLost, Reason, SessionState, State};
 use bellwether_worker::{Context, Job};
+use tokio::sync::watch;
 use tokio::time::{Instant, sleep};
 
 use crate::cluster::{Cluster, Seen, run};
@@ -16,23 +17,29 @@ on_both_stores!(
     a_given_up_handlers_late_result_is_waited_for_within_the_drain_limit,
 );
 
-/// Executions with an even key finish by themselves, the others only when they are told to.
-fn mixed() -> Job {
-    Job::new("mixed", async |ctx: Context, number: u32| {
-        if number.is_multiple_of(2) {
-            sleep(Duration::from_secs(2)).await;
-            return Ok(());
+/// Executions with an even key finish when they are let go, the others when they are told to stop.
+fn mixed(go: &watch::Receiver<bool>) -> Job {
+    let go = go.clone();
+    Job::new("mixed", move |ctx: Context, number: u32| {
+        let mut go = go.clone();
+        async move {
+            if number.is_multiple_of(2) {
+                let _ = go.wait_for(|go| *go).await;
+                return Ok(());
+            }
+            ctx.cancelled().await;
+            Err("interrupted")
         }
-        ctx.cancelled().await;
-        Err("interrupted")
     })
 }
 
 async fn a_stop_with_20_running_commits_or_releases_all_without_a_charge(cluster: Cluster) {
-    let limit = Duration::from_secs(8);
+    // Its handlers are cancelled after four fifths of that.
+    let limit = Duration::from_secs(5);
+    let (go, wait) = watch::channel(false);
     let worker = run(cluster
         .worker()
-        .register(mixed())
+        .register(mixed(&wait))
         .max_concurrent(20)
         .drain(limit));
     let mut ids = Vec::new();
@@ -43,8 +50,10 @@ async fn a_stop_with_20_running_commits_or_releases_all_without_a_charge(cluster
     let begun = Instant::now();
     worker.stop.cancel();
     let late = cluster.enqueue("mixed", 5).await;
+    go.send(true).unwrap();
     let stats = worker.stop().await;
-    assert!(begun.elapsed() <= limit, "{:?}", begun.elapsed());
+    // Twice the limit, for a machine with much else to do: without one it would never end.
+    assert!(begun.elapsed() <= limit * 2, "{:?}", begun.elapsed());
     assert_eq!(stats.claimed, 20, "nothing new was claimed");
     assert_eq!(
         (stats.committed["complete"], stats.committed["release"]),
@@ -84,13 +93,8 @@ async fn a_handler_that_does_not_stop_is_taken_over(cluster: Cluster) {
         .drain(Duration::from_secs(2)));
     let id = cluster.enqueue("stubborn", 1).await[0];
     first.until("it runs", |stats| stats.running == 1).await;
-    let begun = Instant::now();
+    // Whose handler never returns.
     first.stop().await;
-    assert!(
-        begun.elapsed() < Duration::from_secs(4),
-        "{:?}",
-        begun.elapsed()
-    );
     assert_eq!(
         cluster.ledger.sessions(10).await.unwrap()[0].state,
         SessionState::Lost
@@ -102,11 +106,12 @@ async fn a_handler_that_does_not_stop_is_taken_over(cluster: Cluster) {
     cluster.audit().await;
 }
 
-/// Counts to a hundred, a step every 50 ms, and begins where the attempt before has stopped.
-fn counting(begun_at: &Seen<u32>) -> Job {
-    let begun_at = begun_at.clone();
+/// Counts to a hundred and begins where the attempt before has stopped; the first one is told to
+/// at its fiftieth step.
+fn counting(begun_at: &Seen<u32>, saved: &Seen<u32>) -> Job {
+    let (begun_at, saved) = (begun_at.clone(), saved.clone());
     Job::new("counting", move |ctx: Context| {
-        let begun_at = begun_at.clone();
+        let (begun_at, saved) = (begun_at.clone(), saved.clone());
         async move {
             let begin = match ctx.last_checkpoint() {
                 Some(bytes) => std::str::from_utf8(bytes).unwrap().parse().unwrap(),
@@ -114,9 +119,12 @@ fn counting(begun_at: &Seen<u32>) -> Job {
             };
             begun_at.note(begin);
             for step in begin..100_u32 {
-                sleep(Duration::from_millis(50)).await;
                 if let Err(error) = ctx.checkpoint((step + 1).to_string()).await {
                     return Err(error.to_string());
+                }
+                saved.note(step + 1);
+                if ctx.generation() == 1 && step + 1 == 50 {
+                    ctx.cancelled().await;
                 }
                 if ctx.is_cancelled() {
                     return Err("stopped at a step's end".to_owned());
@@ -128,23 +136,30 @@ fn counting(begun_at: &Seen<u32>) -> Job {
 }
 
 async fn r98_long_work_saves_a_checkpoint_and_goes_on_elsewhere(cluster: Cluster) {
-    let begun_at = Seen::default();
-    let short = Job::new("short", async || {
-        sleep(Duration::from_millis(500)).await;
-        Ok::<_, String>(())
+    let (begun_at, saved) = (Seen::default(), Seen::default());
+    let (go, wait) = watch::channel(false);
+    let short = Job::new("short", move || {
+        let mut wait = wait.clone();
+        async move {
+            let _ = wait.wait_for(|go| *go).await;
+            Ok::<_, String>(())
+        }
     });
     let first = run(cluster
         .worker()
-        .register(counting(&begun_at))
+        .register(counting(&begun_at, &saved))
         .register(short)
         .drain(Duration::from_secs(2)));
     let long = cluster.enqueue("counting", 1).await[0];
-    first.until("it runs", |stats| stats.running == 1).await;
+    first
+        .until("half of it is saved", |_| saved.all().len() == 50)
+        .await;
     let short = cluster.enqueue("short", 1).await[0];
     first.until("both run", |stats| stats.running == 2).await;
     let claimed = first.stats().claimed;
     first.stop.cancel();
     let late = cluster.enqueue("short", 1).await[0];
+    go.send(true).unwrap();
     let stats = first.stop().await;
     assert_eq!(stats.claimed, claimed, "nothing new was claimed");
     assert_eq!(cluster.execution(short).await.state, State::Succeeded);
@@ -156,20 +171,19 @@ async fn r98_long_work_saves_a_checkpoint_and_goes_on_elsewhere(cluster: Cluster
     );
     assert!(row.checkpoint_at.is_some() && row.checkpoint_size > Some(0));
 
-    let second = run(cluster.worker().register(counting(&begun_at)));
+    let second = run(cluster.worker().register(counting(&begun_at, &saved)));
     let done = cluster.until_state(long, State::Succeeded).await;
     assert_eq!((done.attempt, done.generation), (1, 2));
     assert_eq!(done.checkpoint_at, None, "success needs it no more");
-    let begun_at = begun_at.all();
-    assert_eq!((begun_at.len(), begun_at[0]), (2, 0));
-    assert!(begun_at[1] >= 20, "went on at {}", begun_at[1]);
+    assert_eq!(begun_at.all(), [0, 50]);
+    assert_eq!(saved.all(), (1..=100).collect::<Vec<_>>(), "each step once");
     second.stop().await;
     cluster.audit().await;
 }
 
 /// Past its deadline and given up, it still has the time of the stop to say what it did.
 async fn a_given_up_handlers_late_result_is_waited_for_within_the_drain_limit(cluster: Cluster) {
-    let (go, wait) = tokio::sync::watch::channel(false);
+    let (go, wait) = watch::channel(false);
     let job = Job::new("late", move || {
         let mut wait = wait.clone();
         async move {

@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use async_nats::HeaderMap;
 use bellwether_client::{Submission, What};
+use bellwether_sandbox::eventually;
 use bellwether_schemas::header;
 use bellwether_schemas::state::State;
 use bellwether_worker::{Context, Job};
-use tokio::time::sleep;
 
 use crate::cluster::{Cluster, SOON, Seen, run};
 
@@ -30,18 +30,21 @@ fn greet(seen: &Seen<String>) -> Job {
     .max_attempts(2)
 }
 
-async fn publish(cluster: &Cluster, job: &str, headers: &[(&str, &str)], body: &'static str) {
+/// Whether the broker had it.
+async fn publish(
+    cluster: &Cluster,
+    job: &str,
+    headers: &[(&str, &str)],
+    body: &'static str,
+) -> bool {
     let mut map = HeaderMap::new();
     for (name, value) in headers {
         map.insert(*name, *value);
     }
     let js = async_nats::jetstream::new(cluster.nats.clone());
     let subject = cluster.subjects.submit("default", job);
-    js.publish_with_headers(subject, map, body.into())
-        .await
-        .unwrap()
-        .await
-        .unwrap();
+    let sent = js.publish_with_headers(subject, map, body.into()).await;
+    sent.unwrap().await.unwrap().duplicate
 }
 
 async fn the_same_message_id_is_one_execution(cluster: Cluster) {
@@ -52,9 +55,11 @@ async fn the_same_message_id_is_one_execution(cluster: Cluster) {
         publish(&cluster, "greet", &id, "\"Ada\"").await;
     }
     for _ in 0..3 {
-        // The broker's own dedupe forgets after 100 ms.
-        sleep(Duration::from_millis(250)).await;
-        publish(&cluster, "greet", &id, "\"Ada\"").await;
+        eventually("the broker's own dedupe forgets", SOON, async || {
+            !publish(&cluster, "greet", &id, "\"Ada\"").await
+        })
+        .await
+        .unwrap();
     }
     let what = What::Key {
         job: "greet".to_owned(),
@@ -114,26 +119,18 @@ async fn run_at_waits_and_what_can_never_run_is_a_dead_letter(cluster: Cluster) 
     cluster.until_streams_are_empty().await;
     assert!(cluster.counts().await.is_empty());
 
-    let now = cluster.ledger.ledger().await.unwrap().now;
-    let later = Submission::json("greet", &"Bob")
-        .unwrap()
-        .run_at(now + Duration::from_secs(3));
+    let due = cluster.ledger.ledger().await.unwrap().now + Duration::from_secs(3);
+    let later = Submission::json("greet", &"Bob").unwrap().run_at(due);
     let submitted = cluster.client.submit(&later).await.unwrap();
     worker
         .until("recorded", |stats| {
             stats.refused.get("recorded") == Some(&1)
         })
         .await;
-    cluster.until_streams_are_empty().await;
-    assert!(seen.all().is_empty(), "not due yet");
-    assert!(
-        cluster
-            .client
-            .wait(&submitted, SOON)
-            .await
-            .unwrap()
-            .succeeded()
-    );
+    let waited = cluster.client.wait(&submitted, SOON).await.unwrap();
+    assert!(waited.succeeded());
+    let done = cluster.execution(waited.shards[0].execution_id).await;
+    assert!(done.claimed_at.unwrap() >= due, "before it was due");
     assert_eq!(seen.all(), ["Bob"]);
     worker.stop().await;
     cluster.audit().await;

@@ -1,72 +1,44 @@
 //! `bellwether executions cancel`.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
-use std::time::Duration;
 
-use bellwether_client::{CancelRequested, Client, Error, What};
-use bellwether_schemas::state::State;
+use bellwether_client::CancelRequested;
+use bellwether_schemas::state::{Reason, State};
 use bellwether_store::Store;
-use clap::{ArgGroup, Args};
+use bellwether_store::inspect::ShardResult;
+use clap::Args;
 use serde::Serialize;
-use tokio::time::Instant;
 use uuid::Uuid;
 
-use super::select::Selection;
-use crate::command::bulk::{self, Bulk, Done};
-use crate::command::parse;
+use super::act::{self, Act, Tools, Which};
+use crate::command::bulk::{self, Done};
 use crate::config::Config;
-use crate::exit::{Failure, NOT_FOUND, REFUSED, Result, UNREACHABLE};
+use crate::counts;
+use crate::exit::{Failure, REFUSED, Result, UNREACHABLE};
 use crate::output::{self, Format, instant};
-
-/// What may still be stopped, in the order in which a filter looks.
-const STATES: [State; 4] = [
-    State::Pending,
-    State::Retrying,
-    State::Running,
-    State::Unknown,
-];
-/// Requests of one transaction.
-const BATCH: usize = 200;
 
 #[derive(Debug, Args)]
 #[command(
-    group(ArgGroup::new("which").required(true).multiple(true).args(["ids", "fire", "state", "job", "queue"])),
     override_usage = "bellwether executions cancel [OPTIONS] <ID>...\n       \
                       bellwether executions cancel [OPTIONS] --fire|--state|--job|--queue <…>"
 )]
 pub(crate) struct Command {
-    /// The executions
-    #[arg(value_name = "ID", value_parser = parse::id, conflicts_with_all = ["fire", "state", "job", "queue"])]
-    ids: Vec<Uuid>,
-    /// All shards of this fire that have not ended
-    #[arg(long, value_name = "ID", value_parser = parse::id, conflicts_with_all = ["state", "job", "queue"])]
-    fire: Option<Uuid>,
-    /// All in this state; needs --limit
-    #[arg(long, value_parser = parse::unended())]
-    state: Option<State>,
-    /// All of this job that have not ended; needs --limit
-    #[arg(long, value_parser = parse::job)]
-    job: Option<String>,
-    /// All of this queue that have not ended; needs --limit
-    #[arg(long, value_parser = parse::queue)]
-    queue: Option<String>,
-    /// At most so many of those that fit
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
-    limit: Option<u32>,
-    /// Does not ask before it cancels what fits
-    #[arg(long)]
-    yes: bool,
-    /// Waits up to this long for the end: 30, 30s, 5m [default: does not wait]
-    #[arg(long, value_name = "DURATION", value_parser = crate::duration::parse)]
-    wait: Option<Duration>,
+    #[command(flatten)]
+    which: Which<Cancel>,
 }
 
+pub(super) async fn run(config: &Config, command: &Command, format: Format) -> Result<()> {
+    act::run(config, &command.which, format).await
+}
+
+/// The result of one that runs: it is still to end.
+const REQUESTED: &str = "requested";
+
 /// What `-o json` prints of each.
-#[derive(Serialize)]
-struct Row {
+#[derive(Debug, Serialize)]
+pub(super) struct Row {
     id: Uuid,
-    /// `cancelled`, `requested`, `ended` or `not_found`.
+    /// `cancelled`, `requested`, `ended`, `locked` or `not_found`.
     result: &'static str,
     /// Where it stands.
     state: Option<State>,
@@ -74,83 +46,100 @@ struct Row {
     told: Option<bool>,
 }
 
-pub(super) async fn run(config: &Config, command: &Command, format: Format) -> Result<()> {
-    let store = config.store("bellwether executions").await?;
-    let selection = Selection {
-        ids: &command.ids,
-        fire: command.fire,
-        state: command.state,
-        job: command.job.as_ref(),
-        queue: command.queue.as_ref(),
-        limit: command.limit,
-        yes: command.yes,
-        states: &STATES,
-        unrepeated: false,
-        verb: "cancelled",
-    };
-    let ids = selection.find(store.as_ref()).await?;
-    doubt_unknown(store.as_ref(), &ids, command).await?;
-    let client = Client::new(config.subjects.namespace())?.with_store(Arc::clone(&store));
-    let mut answers = BTreeMap::new();
-    let mut stopped = None;
-    for batch in ids.chunks(BATCH) {
-        match client.cancel_all(batch).await {
-            Ok(of_batch) => answers.extend(batch.iter().copied().zip(of_batch)),
-            Err(error) => {
-                stopped = Some(Failure::from(error));
-                break;
-            }
+/// Requests that they stop.
+#[derive(Debug)]
+struct Cancel {
+    /// The jobs of those that exist.
+    jobs: BTreeMap<Uuid, String>,
+}
+
+impl Act for Cancel {
+    const STATES: &'static [State] = &[
+        State::Pending,
+        State::Retrying,
+        State::Running,
+        State::Unknown,
+    ];
+    const FITTING: &'static str = "have not ended";
+    const DONE: &'static str = "cancelled";
+    const DONE_AT_LAST: &'static str = "cancelled";
+    const WAITS_FOR: &'static str = "their end";
+    /// One transaction, on the same connection: a broken one costs no more than these.
+    const BATCH: usize = 200;
+
+    type Row = Row;
+
+    async fn begin(tools: &Tools, ids: &[Uuid], yes: bool) -> Result<Self> {
+        let mut found = Vec::with_capacity(ids.len());
+        for &id in ids {
+            found.extend(tools.store.execution_result(id).await?);
         }
+        doubt_unknown(&found, ids.len(), yes)?;
+        let jobs = found.into_iter().map(|one| (one.execution_id, one.job));
+        Ok(Self {
+            jobs: jobs.collect(),
+        })
     }
-    // What was requested is told, whatever came after it.
-    let (asked, untried) = ids.split_at(answers.len());
-    let deadline = command.wait.map(|wait| Instant::now().checked_add(wait));
-    let tell = async |id| {
-        let answer = answers.get(&id).copied();
-        match (answer.unwrap_or(CancelRequested::NotFound), deadline) {
-            (CancelRequested::Requested { told, .. }, Some(deadline)) => {
-                Ok(waited(&client, id, told, deadline).await)
+
+    async fn act(&self, tools: &Tools, ids: &[Uuid]) -> Result<Vec<Done<Row>>> {
+        let answers = tools.client.cancel_all(ids).await?;
+        let mut done = Vec::with_capacity(ids.len());
+        for (&id, answer) in ids.iter().zip(answers) {
+            if answer == CancelRequested::Cancelled {
+                let job = self.jobs.get(&id).map(String::as_str);
+                counts::ended(job, State::Cancelled, Some(Reason::Cancelled));
             }
-            (answer, _) => Ok(at_once(store.as_ref(), id, answer).await),
+            done.push(told(tools.store.as_ref(), id, answer).await);
         }
-    };
-    let mut bulk = Bulk::run(asked, tell).await;
-    if let Some(failure) = stopped {
-        bulk.stop(untried.len(), failure);
+        Ok(done)
     }
-    store.close().await;
-    bulk.finish("cancelled", format)
+
+    fn awaited(row: &Row) -> Option<Uuid> {
+        (row.result == REQUESTED).then_some(row.id)
+    }
+
+    fn ended(row: &mut Row, _line: &str, end: ShardResult) -> Result<String> {
+        let id = row.id;
+        row.state = Some(end.state);
+        if end.state == State::Cancelled {
+            row.result = "cancelled";
+            return Ok(format!("execution {id} is cancelled"));
+        }
+        row.result = "ended";
+        Err(Failure::new(
+            REFUSED,
+            format!(
+                "execution {id} ended as {} before its worker obeyed",
+                end.state
+            ),
+        ))
+    }
 }
 
 /// What is unknown ends by a cancel, and what it did stays done: of several that is asked about.
-async fn doubt_unknown(store: &dyn Store, ids: &[Uuid], command: &Command) -> Result<()> {
-    let mut unknown = Vec::new();
-    for &id in ids {
-        let found = store.execution_result(id).await?;
-        unknown.extend(found.filter(|found| found.state == State::Unknown));
-    }
-    let Some(first) = unknown.first() else {
+fn doubt_unknown(found: &[ShardResult], named: usize, yes: bool) -> Result<()> {
+    let is_unknown = |one: &&ShardResult| one.state == State::Unknown;
+    let Some(first) = found.iter().find(is_unknown) else {
         return Ok(());
     };
     let id = first.execution_id;
-    if ids.len() == 1 {
+    if named == 1 {
         output::note(&format!(
             "warning: execution {id} was unknown: its effect may exist, and a cancel does not take \
              it back; to say what became of it: bellwether executions resolve {id}"
         ));
         return Ok(());
     }
+    let unknown = found.iter().filter(is_unknown).count();
     let what = format!(
-        "{} of these {} executions, {id} first, are unknown: their effects may exist, and a cancel \
-         does not take them back",
-        unknown.len(),
-        ids.len(),
+        "{unknown} of these {named} executions, {id} first, are unknown: their effects may exist, \
+         and a cancel does not take them back"
     );
-    bulk::confirm(&what, command.yes)
+    bulk::confirm(&what, yes)
 }
 
-/// What is said without waiting.
-async fn at_once(store: &dyn Store, id: Uuid, answer: CancelRequested) -> Done<Row> {
+/// What is told of one.
+async fn told(store: &dyn Store, id: Uuid, answer: CancelRequested) -> Done<Row> {
     let row = |result, state, told| Row {
         id,
         result,
@@ -163,7 +152,7 @@ async fn at_once(store: &dyn Store, id: Uuid, answer: CancelRequested) -> Done<R
             Ok(format!("execution {id} is cancelled")),
         ),
         CancelRequested::Requested { state, told } => (
-            row("requested", Some(state), Some(told)),
+            row(REQUESTED, Some(state), Some(told)),
             Ok(requested(store, id, state, told).await),
         ),
         CancelRequested::Ended(state) => (
@@ -180,7 +169,7 @@ async fn at_once(store: &dyn Store, id: Uuid, answer: CancelRequested) -> Done<R
                 format!("execution {id} is held by another transaction; ask again"),
             )),
         ),
-        CancelRequested::NotFound => (row("not_found", None, None), Err(not_found(id))),
+        CancelRequested::NotFound => (row("not_found", None, None), Err(super::not_found(id))),
     };
     Done { row, id, result }
 }
@@ -199,58 +188,5 @@ async fn requested(store: &dyn Store, id: Uuid, state: State, told: bool) -> Str
     format!(
         "execution {id} is to be cancelled, but its worker does not look for that: it goes on to \
          its own end{deadline}"
-    )
-}
-
-/// Waits for the end of one that runs.
-async fn waited(client: &Client, id: Uuid, told: bool, deadline: Option<Instant>) -> Done<Row> {
-    let left = deadline.map_or(Duration::MAX, |at| {
-        at.saturating_duration_since(Instant::now())
-    });
-    let row = |state: Option<State>| Row {
-        id,
-        result: match state {
-            Some(State::Cancelled) => "cancelled",
-            Some(_) => "ended",
-            None => "requested",
-        },
-        state,
-        told: Some(told),
-    };
-    let (row, result) = match client.wait(What::Execution(id), left).await {
-        Ok(waited) => {
-            let state = waited.shards.first().map(|shard| shard.state);
-            let result = match state {
-                Some(State::Cancelled) | None => Ok(format!("execution {id} is cancelled")),
-                Some(state) => Err(Failure::new(
-                    REFUSED,
-                    format!("execution {id} ended as {state} before its worker obeyed"),
-                )),
-            };
-            (row(state), result)
-        }
-        Err(Error::WaitTimedOut { .. }) => {
-            let message = format!(
-                "execution {id} is to be cancelled and had not ended in time; to follow it: \
-                 bellwether executions watch {id}"
-            );
-            (row(None), Err(Failure::new(UNREACHABLE, message)))
-        }
-        Err(error) => {
-            let mut failure = Failure::from(error);
-            failure.message = format!(
-                "execution {id} is to be cancelled, but its end was not seen: {}",
-                failure.message
-            );
-            (row(None), Err(failure))
-        }
-    };
-    Done { row, id, result }
-}
-
-pub(super) fn not_found(id: Uuid) -> Failure {
-    Failure::new(
-        NOT_FOUND,
-        format!("no execution has the id {id}; see `bellwether executions list`"),
     )
 }

@@ -1,5 +1,6 @@
 //! `bellwether executions list|show|watch|cancel|resolve|retry`.
 
+mod act;
 mod cancel;
 mod resolve;
 mod retry;
@@ -15,7 +16,7 @@ use uuid::Uuid;
 
 use super::parse;
 use crate::config::Config;
-use crate::exit::Result;
+use crate::exit::{Failure, NOT_FOUND, Result};
 use crate::output::{self, Format, instant, or_dash};
 
 #[derive(Debug, Subcommand)]
@@ -61,6 +62,12 @@ pub(crate) enum Command {
     Retry(retry::Command),
 }
 
+impl Command {
+    pub(crate) const fn changes_something(&self) -> bool {
+        matches!(self, Self::Cancel(_) | Self::Resolve(_) | Self::Retry(_))
+    }
+}
+
 pub(crate) async fn run(config: &Config, command: &Command, format: Format) -> Result<()> {
     match command {
         Command::List {
@@ -88,6 +95,17 @@ pub(crate) async fn run(config: &Config, command: &Command, format: Format) -> R
         Command::Resolve(command) => resolve::run(config, command, format).await,
         Command::Retry(command) => retry::run(config, command, format).await,
     }
+}
+
+/// There is none of that id.
+fn not_found(id: Uuid) -> Failure {
+    Failure::new(
+        NOT_FOUND,
+        format!(
+            "no execution has the id {id}, or it was deleted by the retention of history; see \
+             `bellwether executions list`"
+        ),
+    )
 }
 
 async fn list(config: &Config, filter: &ExecutionFilter, format: Format) -> Result<()> {

@@ -3,18 +3,19 @@
 use std::time::Duration;
 
 use bellwether_schemas::ids;
-use bellwether_schemas::state::{State, Verdict};
+use bellwether_schemas::state::{Reason, State, Verdict};
 use bellwether_store::Store;
-use bellwether_store::inspect::ExecutionStory;
+use bellwether_store::inspect::{ExecutionStory, ExecutionView};
 use bellwether_store::probes::{Decided, Ruling};
 use clap::{ArgGroup, Args};
 use serde::Serialize;
 use uuid::Uuid;
 
-use super::cancel::not_found;
+use super::not_found;
 use crate::command::bulk;
 use crate::command::parse;
 use crate::config::Config;
+use crate::counts;
 use crate::exit::{Failure, REFUSED, Result};
 use crate::output::{self, Format};
 
@@ -106,12 +107,28 @@ async fn resolve(store: &dyn Store, command: &Command) -> Result<Row> {
         reason: command.reason.clone(),
     };
     match store.resolve(&ruling).await? {
-        Decided::Accepted(state) => Ok(Row { id, verdict, state }),
+        Decided::Accepted(state) => {
+            count(&found.execution, verdict, state);
+            Ok(Row { id, verdict, state })
+        }
         Decided::Fenced(state) => Err(Failure::new(
             REFUSED,
             format!("execution {id} is {state}: only one that is unknown is resolved"),
         )),
         Decided::Gone => Err(not_found(id)),
+    }
+}
+
+fn count(before: &ExecutionView, verdict: Verdict, state: State) {
+    counts::resolved(verdict);
+    if state.is_terminal() {
+        // As the row has it: what fails for want of a result keeps the reason of the loss.
+        let reason = match state {
+            State::Succeeded => None,
+            State::Cancelled => Some(Reason::Cancelled),
+            _ => before.reason,
+        };
+        counts::ended(Some(&before.job), state, reason);
     }
 }
 

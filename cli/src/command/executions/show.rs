@@ -2,16 +2,16 @@
 
 use std::time::Duration;
 
-use bellwether_schemas::state::{Reason, SessionState, State};
-use bellwether_store::inspect::{ExecutionStory, ExecutionView, SessionView, VerdictView};
+use bellwether_schemas::state::{Reason, State};
+use bellwether_store::inspect::{ExecutionStory, ExecutionView, VerdictView};
 use chrono::{DateTime, Utc};
 use serde::Serialize;
 use uuid::Uuid;
 
-use super::cancel::not_found;
+use super::not_found;
 use super::state_in_words;
 use super::timeline::{Moment, behind, requested_by, timeline};
-use crate::command::body;
+use crate::command::{body, serving};
 use crate::config::{Config, key};
 use crate::exit::Result;
 use crate::output::{self, Format, instant};
@@ -50,10 +50,14 @@ pub(super) async fn run(config: &Config, id: Uuid, format: Format) -> Result<()>
     let ledger = config.store("bellwether executions").await?;
     let found = ledger.execution(id).await?;
     let probed = match &found {
-        Some(story) if story.execution.state == State::Unknown => Some(Probed {
-            able: able(&ledger.sessions(0).await?, &story.execution),
-            escalated_after: config.duration(key::TICKER_UNKNOWN_AFTER)?,
-        }),
+        Some(story) if story.execution.state == State::Unknown => {
+            let ExecutionView { queue, job, .. } = &story.execution;
+            let sessions = ledger.sessions(0).await?;
+            Some(Probed {
+                able: serving::with_job(&sessions, queue, job).count(),
+                escalated_after: config.duration(key::TICKER_UNKNOWN_AFTER)?,
+            })
+        }
         _ => None,
     };
     ledger.close().await;
@@ -81,16 +85,6 @@ struct Probed {
     able: usize,
     /// How long after the loss it is an operator's.
     escalated_after: Duration,
-}
-
-/// Live workers of its queue that have its job.
-fn able(sessions: &[SessionView], e: &ExecutionView) -> usize {
-    let able = sessions.iter().filter(|session| {
-        session.state == SessionState::Live
-            && session.queues.contains(&e.queue)
-            && session.jobs.contains(&e.job)
-    });
-    able.count()
 }
 
 fn print(

@@ -5,7 +5,7 @@ use std::time::Duration;
 use bellwether_schemas::state::{Reason, State};
 use uuid::Uuid;
 
-use super::cancel::not_found;
+use super::not_found;
 use super::timeline::{Moment, timeline};
 use crate::config::Config;
 use crate::exit::{Failure, JOB_FAILED, Result};

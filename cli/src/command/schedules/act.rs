@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use bellwether_client::{Client, What};
+use bellwether_client::{Client, Error, What};
 use bellwether_schemas::state::State;
 use bellwether_store::edit::{self, Edited};
 use bellwether_store::schedules::{Origin, Removed};
@@ -12,10 +12,14 @@ use serde::Serialize;
 use uuid::Uuid;
 
 use super::leaders::Leaders;
+use super::write::warn_without_handler;
 use super::{find, unknown};
 use crate::config::Config;
-use crate::exit::{Failure, JOB_FAILED, REFUSED, Result};
+use crate::exit::{Failure, JOB_FAILED, REFUSED, Result, UNREACHABLE};
 use crate::output::{self, Format, or_dash};
+
+/// Longest look at who serves a schedule that was fired: it is a courtesy.
+const LOOK_MAX: Duration = Duration::from_secs(2);
 
 #[derive(Serialize)]
 struct Switched<'a> {
@@ -120,13 +124,24 @@ pub(super) async fn trigger(
         fire_id,
         shards: None,
     };
+    warn_if_unserved(store.as_ref(), name).await;
     if let Some(patience) = wait {
         let waited = client.wait(What::Fire(fire_id), patience).await;
         if waited.is_err() {
-            // Whoever waits again needs the id.
+            // Whoever looks again needs the id.
             print(&fired, format)?;
         }
-        let shards = waited?.shards.into_iter().map(|shard| Shard {
+        let waited = waited.map_err(|error| match error {
+            Error::WaitTimedOut { .. } => Failure::new(
+                UNREACHABLE,
+                format!(
+                    "fire {fire_id} had not ended in time, and goes on; to look at it: bellwether \
+                     executions list --fire {fire_id}"
+                ),
+            ),
+            other => other.into(),
+        })?;
+        let shards = waited.shards.into_iter().map(|shard| Shard {
             execution_id: shard.execution_id,
             index: shard.shard_index,
             state: shard.state,
@@ -148,6 +163,16 @@ pub(super) async fn trigger(
             ),
         )),
     }
+}
+
+/// It has fired: what cannot be looked up now is no failure of that.
+async fn warn_if_unserved(store: &dyn Store, name: &str) {
+    let look = async {
+        let found = find(store, name).await?;
+        warn_without_handler(store, &found).await
+    };
+    // Neither an answer nor an error within this time is worth a word.
+    drop(tokio::time::timeout(LOOK_MAX, look).await);
 }
 
 fn print(fired: &Fired<'_>, format: Format) -> std::io::Result<()> {

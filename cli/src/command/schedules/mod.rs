@@ -81,13 +81,43 @@ pub(crate) enum Command {
     },
 }
 
-pub(crate) async fn run(config: &Config, command: Command, format: Format) -> Result<()> {
-    if let Command::Add { fields, .. } | Command::Edit { fields, .. } = &command {
-        // What is wrong in itself is refused before anybody is asked.
-        fields.check()?;
+impl Command {
+    pub(crate) const fn changes_something(&self) -> bool {
+        match self {
+            Self::List | Self::Show { .. } | Self::Next(_) => false,
+            Self::Add { .. }
+            | Self::Edit { .. }
+            | Self::Pause { .. }
+            | Self::Resume { .. }
+            | Self::Remove { .. }
+            | Self::Trigger { .. } => true,
+        }
     }
+
+    /// Refuses what is wrong in itself.
+    fn check(&self) -> Result<()> {
+        match self {
+            Self::Add { fields, .. } => fields.check(),
+            Self::Edit { fields, reset, .. } => match (reset, fields.is_empty()) {
+                (true, false) => Err(Failure::usage(
+                    "--reset stands alone: the schedule follows its code again, without changes",
+                )),
+                (false, true) => Err(Failure::usage(
+                    "nothing to change: name at least one flag; see `bellwether schedules edit \
+                     --help`",
+                )),
+                _ => fields.check(),
+            },
+            _ => Ok(()),
+        }
+    }
+}
+
+pub(crate) async fn run(config: &Config, command: &Command, format: Format) -> Result<()> {
+    // Before anybody is asked.
+    command.check()?;
     let store = config.store("bellwether schedules").await?;
-    let ended = match &command {
+    let ended = match command {
         Command::List => list(store.as_ref(), format).await,
         Command::Show { name } => show::run(store.as_ref(), name, format).await,
         // Needs no store: answered before this.
@@ -97,16 +127,13 @@ pub(crate) async fn run(config: &Config, command: Command, format: Format) -> Re
             name,
             fields,
             reset,
-        } => match (reset, fields.is_empty()) {
-            (true, true) => write::reset(store.as_ref(), name, format).await,
-            (true, false) => Err(Failure::usage(
-                "--reset stands alone: the schedule follows its code again, without changes",
-            )),
-            (false, true) => Err(Failure::usage(
-                "nothing to change: name at least one flag; see `bellwether schedules edit --help`",
-            )),
-            (false, false) => write::edit(store.as_ref(), name, fields, format).await,
-        },
+        } => {
+            if *reset {
+                write::reset(store.as_ref(), name, format).await
+            } else {
+                write::edit(store.as_ref(), name, fields, format).await
+            }
+        }
         Command::Pause { name } => act::set_enabled(store.as_ref(), name, false, format).await,
         Command::Resume { name } => act::set_enabled(store.as_ref(), name, true, format).await,
         Command::Remove { name } => act::remove(store.as_ref(), name, format).await,

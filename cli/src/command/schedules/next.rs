@@ -113,7 +113,14 @@ pub(crate) fn run(command: &Command, now: DateTime<Utc>, format: Format) -> Resu
     };
     Ok(output::one(format, &preview, "", |preview| {
         print(&preview.next)?;
-        output::line(&format!("\nclass: {}", preview.class))
+        let at_a_change = match class {
+            Class::Pinned => "each local time fires once, skipped or repeated",
+            Class::Interval => "it goes on evenly",
+        };
+        output::line(&format!(
+            "\nclass: {}; when the clocks change, {at_a_change}",
+            preview.class
+        ))
     })?)
 }
 

@@ -2,7 +2,6 @@
 
 use std::cell::RefCell;
 
-use bellwether_schemas::state::SessionState;
 use bellwether_store::edit::{self, Edited};
 use bellwether_store::schedules::{FoundSchedule, NewSchedule, Origin, Registered, Timing};
 use bellwether_store::{Error, ErrorKind, Store};
@@ -13,6 +12,7 @@ use super::fields::{Fields, in_words};
 use super::leaders::{Leaders, fires};
 use super::next::{Next, instants, print};
 use super::{find, unknown};
+use crate::command::serving;
 use crate::exit::{Failure, REFUSED, Result};
 use crate::output::{self, Format};
 
@@ -90,15 +90,10 @@ pub(super) fn print_next_of(found: &FoundSchedule, next: &[Next]) -> std::io::Re
 }
 
 /// A schedule that nobody can serve is most often a slip of the keyboard.
-async fn warn_without_handler(store: &dyn Store, found: &FoundSchedule) -> Result<()> {
+pub(super) async fn warn_without_handler(store: &dyn Store, found: &FoundSchedule) -> Result<()> {
     let (job, queue) = (&found.schedule.job, &found.schedule.queue);
     let sessions = store.sessions(0).await?;
-    let served = sessions.iter().any(|session| {
-        session.state == SessionState::Live
-            && session.jobs.contains(job)
-            && session.queues.contains(queue)
-    });
-    if !served {
+    if serving::with_job(&sessions, queue, job).next().is_none() {
         output::note(&format!(
             "warning: no live worker has a handler for job {job} on queue {queue}: its fires wait \
              for one; see `bellwether workers list`"

@@ -13,7 +13,7 @@ target AS MATERIALIZED (
     SELECT execution.id, execution.generation, execution.attempt, ask.claim_id,
            execution.claim_id AS old_claim_id, execution.session_id, execution.claimed_at,
            execution.started_at, execution.attempt_ended_at, execution.reason, execution.error,
-           execution.left_by
+           execution.left_by, execution.left_late
     FROM unnest($1::uuid[], $2::integer[], $3::uuid[]) AS ask (execution_id, dispatch_no, claim_id)
     JOIN execution ON execution.id = ask.execution_id
     CROSS JOIN owner
@@ -37,12 +37,12 @@ locked AS MATERIALIZED (
 superseded AS (
     INSERT INTO attempt (
         execution_id, generation, attempt, claim_id, session_id, claimed_at, started_at, ended_at,
-        reason, error, left_by
+        reason, error, left_by, left_late
     )
     SELECT id, generation,
            attempt + CASE WHEN reason IN ('snooze', 'release') THEN 1 ELSE 0 END,
            old_claim_id, session_id, claimed_at, started_at, attempt_ended_at, reason, error,
-           left_by
+           left_by, left_late
     FROM locked
     WHERE generation > 0
     ON CONFLICT (execution_id, generation) DO NOTHING
@@ -66,6 +66,7 @@ claimed AS (
         started_at       = NULL,
         attempt_ended_at = NULL,
         left_by          = NULL,
+        left_late        = false,
         escalated_at     = NULL -- of an earlier loss
     FROM locked
     WHERE execution.id = locked.id

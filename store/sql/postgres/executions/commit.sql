@@ -1,11 +1,12 @@
 -- Parallel arrays, as bound in commit.rs. A row counts only under its own claim_id and
 -- generation, while it runs or is unknown; everything else is answered by refused.sql, and so is
--- what says of an unknown one no more than that: its handler has not stopped.
+-- what says of an unknown one no more than that: its handler has not stopped. `late` = it was
+-- unknown already: its attempt had ended before.
 WITH target AS MATERIALIZED (
     SELECT execution.id, result.generation, execution.claimed_at, execution.attempt, execution.max_attempts,
            execution.on_lost, execution.cancel_requested_at IS NOT NULL AS cancel, result.outcome, result.reason,
            result.error, result.output, result.output_type, result.delay_us,
-           result.started_ago_us, result.stopped
+           result.started_ago_us, result.stopped, execution.state = 'unknown' AS late
     FROM unnest(
         $1::uuid[], $2::uuid[], $3::bigint[], $4::text[], $5::text[], $6::text[], $7::bytea[],
         $8::text[], $9::bigint[], $10::bigint[], $11::boolean[]
@@ -73,6 +74,7 @@ committed AS (
                              ) END,
         attempt_ended_at   = ruled.now,
         left_by            = 'commit',
+        left_late          = ruled.late,
         -- A late result of an unknown one ends its probe, and what its dispatches came to.
         lost_dispatches    = 0,
         unclaimed_dispatches = 0,
@@ -91,11 +93,11 @@ committed AS (
     WHERE execution.id = ruled.id
     RETURNING execution.id, execution.claim_id, execution.generation, execution.state,
               execution.dispatch_no, execution.queue,
-              execution.priority, ruled.goes, ruled.now
+              execution.priority, ruled.goes, ruled.late, ruled.now
 ),
 dispatched AS (
     INSERT INTO outbox (execution_id, dispatch_no, queue, priority, created_at)
     SELECT id, dispatch_no, queue, priority, now FROM committed WHERE goes
     ORDER BY id
 )
-SELECT id, claim_id, generation, state FROM committed
+SELECT id, claim_id, generation, state, late FROM committed

@@ -1,8 +1,9 @@
 -- $1 execution ids, $2 claim_ids, $3 generations, $4 outcomes, $5 errors, $6 outputs, $7 whether
 -- the handler has stopped: results that matched no row in commit.sql, answered in their order. A
 -- repeat of an accepted one is accepted again, also when the row was claimed since: what a commit
--- put into history was retrying. An execution that is unknown is what a handler that has not
--- stopped makes of it. What the fence refuses is kept for audit.
+-- put into history was retrying, and so was what has `went_on` since. An execution that is unknown is what a handler that has not
+-- stopped makes of it; `late` if somebody else has made it that. What the fence refuses is kept for
+-- audit.
 WITH found AS MATERIALIZED (
     SELECT result.*, execution.state, execution.generation AS found_generation,
            coalesce(
@@ -10,7 +11,12 @@ WITH found AS MATERIALIZED (
                false
            ) AS own,
            execution.left_by,
-           attempt.left_by IS NOT NULL AS superseded
+           execution.state <> 'unknown'
+               AND execution.result_generation IS DISTINCT FROM result.generation AS went_on,
+           attempt.left_by IS NOT NULL AS superseded,
+           CASE WHEN attempt.left_by IS NOT NULL THEN attempt.left_late
+                WHEN execution.state = 'unknown' THEN execution.left_by = 'sweep'
+                ELSE execution.left_late END AS late
     FROM unnest(
         $1::uuid[], $2::uuid[], $3::bigint[], $4::text[], $5::text[], $6::bytea[], $7::boolean[]
     ) WITH ORDINALITY AS result (
@@ -44,8 +50,10 @@ kept AS (
     ORDER BY execution_id, claim_id
     ON CONFLICT (execution_id, claim_id) DO NOTHING
 )
-SELECT CASE WHEN superseded THEN 'retrying' ELSE state END AS state, found_generation,
+SELECT CASE WHEN superseded OR repeated AND went_on THEN 'retrying' ELSE state END AS state,
+       found_generation,
        coalesce(repeated, false) AS repeated,
+       coalesce(late, false) AS late,
        coalesce(raced, false) AS raced
 FROM judged
 ORDER BY ord

@@ -1,5 +1,5 @@
--- Parallel arrays, as bound in submitted.rs; $16 session, $17 age from which a message is
--- stale (µs). A key that is there already keeps its execution; a key being inserted by another
+-- Parallel arrays, as bound in submitted.rs; $16 session, $17 how long before its
+-- key may be forgotten a message is stale (µs). A key that is there already keeps its execution; a key being inserted by another
 -- transaction is waited for. What is due and has a handler is inserted as running: recorded
 -- and claimed at once.
 --
@@ -10,8 +10,8 @@ WITH owner AS MATERIALIZED (
 ),
 ask AS MATERIALIZED (
     SELECT ask.*,
-           ask.stored_at < clock_timestamp() - $17::bigint * interval '1 microsecond' AS old
-    FROM owner, unnest(
+           ask.stored_at < ledger.keys_marked_to + $17::bigint * interval '1 microsecond' AS old
+    FROM owner, ledger, unnest(
         $1::uuid[], $2::uuid[], $3::uuid[], $4::text[], $5::text[], $6::text[], $7::bytea[],
         $8::text[], $9::timestamptz[], $10::bigint[], $11::integer[], $12::bigint[],
         $13::text[], $14::timestamptz[], $15::boolean[], $18::text[], $19::text[], $20::bigint[], $21::bigint[],

@@ -5,6 +5,10 @@
 -- lane gives that many, past the rows that another relay is just leasing. With many lanes each
 -- is asked for a few rows only, so that one claim looks at some 8 times its limit at most.
 --
+-- A lane is a range of outbox_lane, in the order of that index, instead of an equality in the order
+-- of ids: for that the planner would rather walk the primary key, past the rows of all other
+-- lanes, where the table has many pages.
+--
 -- Ids are looked up as arrays: of a list that it cannot estimate the planner would make a walk
 -- over the whole table. `state || ''` keeps it from the indexes of all that waits, which it takes
 -- for small where nothing waited when the table was last analysed.
@@ -46,9 +50,10 @@ available AS (
     CROSS JOIN LATERAL (
         SELECT outbox.id
         FROM outbox
-        WHERE outbox.queue = open_lane.queue AND outbox.priority = open_lane.priority
+        WHERE (outbox.queue, outbox.priority) >= (open_lane.queue, open_lane.priority)
+          AND (outbox.queue, outbox.priority) <= (open_lane.queue, open_lane.priority)
           AND (outbox.leased_until IS NULL OR outbox.leased_until <= clock_timestamp())
-        ORDER BY outbox.id
+        ORDER BY outbox.queue, outbox.priority, outbox.id
         LIMIT open_lane.most
     ) AS waiting
 ),
@@ -64,9 +69,10 @@ picked AS MATERIALIZED (
         SELECT outbox.id, outbox.execution_id, outbox.dispatch_no
         FROM outbox
         WHERE (SELECT synchronous_commit FROM relaxed) = 'off'
-          AND outbox.queue = quota.queue AND outbox.priority = quota.priority
+          AND (outbox.queue, outbox.priority) >= (quota.queue, quota.priority)
+          AND (outbox.queue, outbox.priority) <= (quota.queue, quota.priority)
           AND (outbox.leased_until IS NULL OR outbox.leased_until <= clock_timestamp())
-        ORDER BY outbox.id
+        ORDER BY outbox.queue, outbox.priority, outbox.id
         LIMIT quota.rows
         FOR NO KEY UPDATE OF outbox SKIP LOCKED
     ) AS taken

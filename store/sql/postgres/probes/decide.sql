@@ -1,8 +1,12 @@
 -- $1 execution, $2 token (the probe's id, or the operator's own), $3 verdict, $4 note, $5 said_by,
--- $6 time after the loss from which a probe's "not done" counts (µs).
+-- $6 time after the loss from which a probe's "not done" counts (µs), $7 whether the worker says so
+-- for want of a probe.
 --
 -- Whoever locks the row first decides: a late result of the claim, a probe or an operator. What was
 -- decided here is taken from the claim as by a sweep: a later result of it is fenced and kept.
+--
+-- A worker without the probe says nothing while a live one of the queue has it (`elsewhere`): the
+-- probe goes back uncounted, and no verdict is kept.
 WITH target AS MATERIALIZED (
     SELECT id, generation, attempt, max_attempts, probe_no,
            cancel_requested_at IS NOT NULL AS cancel,
@@ -13,7 +17,13 @@ WITH target AS MATERIALIZED (
                        SELECT FROM session
                        WHERE session.id = execution.session_id AND session.state = 'live'
                    )
-               AS settled
+               AS settled,
+           $7 AND EXISTS (
+               SELECT FROM session
+               WHERE session.state = 'live'
+                 AND session.queues::jsonb ? execution.queue
+                 AND session.probes::jsonb ? execution.job
+           ) AS elsewhere
     FROM execution
     WHERE id = $1
       AND state = 'unknown'
@@ -68,9 +78,10 @@ decided AS (
                                   ELSE 'sweep' END,
         result_generation  = CASE WHEN ruled.next = 'succeeded' THEN ruled.generation
                                   ELSE execution.result_generation END,
-        escalated_at       = CASE WHEN $3 = 'cannot_tell'
+        escalated_at       = CASE WHEN $3 = 'cannot_tell' AND NOT ruled.elsewhere
                                   THEN coalesce(execution.escalated_at, ruled.now)
                                   ELSE execution.escalated_at END,
+        probe_no           = execution.probe_no - CASE WHEN ruled.elsewhere THEN 1 ELSE 0 END,
         probe_id           = NULL,
         probe_session_id   = NULL,
         probe_claimed_at   = NULL,
@@ -80,7 +91,7 @@ decided AS (
     FROM ruled
     WHERE execution.id = ruled.id
     RETURNING execution.id, execution.state, execution.dispatch_no, execution.queue,
-              execution.priority
+              execution.priority, ruled.elsewhere
 ),
 dispatched AS (
     INSERT INTO outbox (execution_id, dispatch_no, queue, priority, created_at)
@@ -95,5 +106,6 @@ recorded AS (
     SELECT $2, ruled.id, ruled.generation, ruled.now, $5,
            CASE WHEN $5 = 'probe' THEN ruled.probe_no END, $3, $4, ruled.next
     FROM ruled
+    WHERE NOT ruled.elsewhere
 )
-SELECT state FROM decided
+SELECT state, elsewhere FROM decided

@@ -1,5 +1,6 @@
 -- $1 id, $2 name, $3 host, $4 pid, $5 version, $6 queues and $7 jobs (JSON), $8 max_concurrent,
--- $9 lease (µs), $10 capabilities (JSON), $11 queues, $12 names and $13 hashes of definitions.
+-- $9 lease (µs), $10 capabilities (JSON), $11 queues, $12 names and $13 hashes of definitions,
+-- $14 jobs with a probe (JSON).
 -- Queues in name order, so that two statements that add the same cannot deadlock.
 WITH clock AS MATERIALIZED (
     SELECT clock_timestamp() AS now
@@ -14,10 +15,10 @@ queued AS (
 opened AS (
     INSERT INTO session (
         id, name, host, pid, version, queues, jobs, max_concurrent, state, opened_at, renewed_at,
-        expires_at, capabilities
+        expires_at, capabilities, probes
     )
     SELECT $1, $2, $3, $4, $5, $6, $7, $8, 'live', now, now,
-           now + $9::bigint * interval '1 microsecond', $10
+           now + $9::bigint * interval '1 microsecond', $10, $14
     FROM clock
     ON CONFLICT (id) DO NOTHING
     RETURNING id

@@ -1,6 +1,20 @@
 -- $1 retention (µs), $2 limit. A key whose execution is gone is forgotten by its own age.
-WITH old AS MATERIALIZED (
-    SELECT clock_timestamp() - $1::bigint * interval '1 microsecond' AS before
+--
+-- A claim judges a message by the mark (submit.sql). So the mark moves first, never back, and only
+-- what lay before it a minute ago is forgotten: by then no statement runs that has read another.
+-- The snapshot shows the row as it was before this statement moves it.
+WITH moved AS (
+    UPDATE ledger
+    SET keys_forgotten_to = keys_marked_to,
+        keys_marked_to    = greatest(
+            keys_marked_to, clock_timestamp() - $1::bigint * interval '1 microsecond'),
+        keys_marked_at    = clock_timestamp()
+    WHERE keys_marked_at <= clock_timestamp() - interval '1 minute'
+),
+old AS MATERIALIZED (
+    SELECT least(keys_forgotten_to, clock_timestamp() - $1::bigint * interval '1 microsecond')
+           AS before
+    FROM ledger
 ),
 target AS MATERIALIZED (
     SELECT submission_key.job, submission_key.key

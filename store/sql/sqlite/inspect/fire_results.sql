@@ -1,3 +1,3 @@
 -- ?1 fire
-SELECT id, shard_index, shard_total, state, reason, output, output_type, error
+SELECT id, job, shard_index, shard_total, state, reason, output, output_type, error
 FROM execution WHERE fire_id = ?1 ORDER BY shard_index

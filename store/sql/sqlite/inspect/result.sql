@@ -1,3 +1,3 @@
 -- ?1 execution
-SELECT id, shard_index, shard_total, state, reason, output, output_type, error
+SELECT id, job, shard_index, shard_total, state, reason, output, output_type, error
 FROM execution WHERE id = ?1

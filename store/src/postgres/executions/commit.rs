@@ -73,14 +73,14 @@ async fn commit(
         batch.push(commit);
     }
     let rows = batch.commit(conn).await?;
-    let mut accepted: HashMap<Fence, State> = HashMap::with_capacity(rows.len());
+    let mut accepted: HashMap<Fence, Committed> = HashMap::with_capacity(rows.len());
     for row in &rows {
         let fence = (
             row.try_get("id")?,
             row.try_get("claim_id")?,
             row.try_get("generation")?,
         );
-        accepted.insert(fence, row::word(row, "state")?);
+        accepted.insert(fence, held(row)?);
     }
     answer_rest(conn, commits, &accepted).await
 }
@@ -93,16 +93,11 @@ fn fence(commit: &Commit) -> Fence {
 async fn answer_rest(
     conn: &mut PgConnection,
     commits: &[Commit],
-    accepted: &HashMap<Fence, State>,
+    accepted: &HashMap<Fence, Committed>,
 ) -> sqlx::Result<Option<Vec<Committed>>> {
     let mut answers: Vec<Option<Committed>> = commits
         .iter()
-        .map(|commit| {
-            accepted
-                .get(&fence(commit))
-                .copied()
-                .map(Committed::Accepted)
-        })
+        .map(|commit| accepted.get(&fence(commit)).copied())
         .collect();
     let open: Vec<usize> = (0..commits.len())
         .filter(|&at| answers[at].is_none())
@@ -133,7 +128,7 @@ pub(in crate::postgres) async fn commit_in(
     let mut batch = Batch::default();
     batch.push(commit);
     if let Some(row) = batch.commit(&mut *conn).await?.first() {
-        return Ok(Some(Committed::Accepted(row::word(row, "state")?)));
+        return Ok(Some(held(row)?));
     }
     let row = sqlx::query(sql!("executions/standing"))
         .bind(commit.execution_id)
@@ -145,19 +140,22 @@ pub(in crate::postgres) async fn commit_in(
         return Ok(Some(Committed::Gone));
     };
     let state: State = row::word(&row, "state")?;
+    let late = row.try_get("late")?;
     if row.try_get("superseded")? {
-        return Ok(Some(Committed::Accepted(State::Retrying)));
+        return Ok(Some(Committed::holds(State::Retrying, late)));
     }
     if row.try_get("own")? {
+        let by_commit = row.try_get::<Option<&str>, _>("left_by")? == Some("commit");
         match state {
             State::Unknown if !commit.outcome.stopped() => {
-                return Ok(Some(Committed::Accepted(state)));
+                return Ok(Some(Committed::holds(state, !by_commit)));
             }
             State::Running | State::Unknown => return Ok(None),
+            _ if by_commit && row.try_get("went_on")? => {
+                return Ok(Some(Committed::holds(State::Retrying, late)));
+            }
+            _ if by_commit => return Ok(Some(Committed::holds(state, late))),
             _ => {}
-        }
-        if row.try_get::<Option<&str>, _>("left_by")? == Some("commit") {
-            return Ok(Some(Committed::Accepted(state)));
         }
     }
     Ok(Some(Committed::Fenced {
@@ -166,10 +164,17 @@ pub(in crate::postgres) async fn commit_in(
     }))
 }
 
+fn held(row: &PgRow) -> sqlx::Result<Committed> {
+    Ok(Committed::holds(
+        row::word(row, "state")?,
+        row.try_get("late")?,
+    ))
+}
+
 fn refused(row: &PgRow) -> sqlx::Result<Committed> {
     Ok(match row::word_opt(row, "state")? {
         None => Committed::Gone,
-        Some(state) if row.try_get("repeated")? => Committed::Accepted(state),
+        Some(_) if row.try_get("repeated")? => held(row)?,
         Some(state) => Committed::Fenced {
             state,
             generation: row.try_get("found_generation")?,

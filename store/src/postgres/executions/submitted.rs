@@ -15,8 +15,9 @@ use crate::executions::{ClaimAnswer, Claimed, Refusal, SubmitAsk};
 use crate::postgres::{PgStore, call, check, errors, finish, row, sql};
 use crate::{ErrorKind, Result};
 
-/// From this age on a message is a dead letter: keys are kept 7 days, less a day of margin.
-const STALE_AFTER: Duration = Duration::from_hours(6 * 24);
+/// So long before its key may be forgotten a message is a dead letter: broker and database do not
+/// share a clock.
+const STALE_MARGIN: Duration = Duration::from_hours(24);
 /// After this long one by one the rest is `busy`: a claim that is decided late runs late.
 const ONE_BY_ONE_MAX: Duration = Duration::from_secs(2);
 
@@ -284,7 +285,7 @@ impl<'a> Batch<'a> {
             .bind(&self.stored_ats)
             .bind(&self.has_handlers)
             .bind(session)
-            .bind(row::micros(STALE_AFTER))
+            .bind(row::micros(STALE_MARGIN))
             .bind(&self.traceparents)
             .bind(&self.tracestates)
             .bind(&self.retry_firsts_ms)

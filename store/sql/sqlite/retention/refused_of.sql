@@ -1,0 +1,4 @@
+-- ?1 fires (JSON array of hex ids)
+DELETE FROM fenced_result
+WHERE execution_id IN (
+    SELECT e.id FROM json_each(?1) named CROSS JOIN execution e ON e.fire_id = unhex(named.value))

@@ -1,0 +1,2 @@
+-- ?1 schedules (JSON array of hex ids)
+DELETE FROM schedule_timing WHERE schedule_id IN (SELECT unhex(value) FROM json_each(?1))

@@ -1,0 +1,2 @@
+-- Keys of what ended before this may be forgotten.
+SELECT keys_marked_to FROM ledger

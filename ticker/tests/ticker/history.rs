@@ -1,0 +1,98 @@
+//! Retention on real databases: what is old goes, whoever leads.
+
+use bellwether_sandbox::eventually;
+use bellwether_schemas::ids;
+use bellwether_schemas::state::State;
+use bellwether_store::Payload;
+use bellwether_store::executions::{CancelRequested, NewExecution};
+use bellwether_ticker::Options;
+use chrono::TimeDelta;
+use uuid::Uuid;
+
+use crate::support::{PATIENCE, Sandbox, quick};
+
+const COUNT: &str = "SELECT count(*) FROM execution";
+
+impl Sandbox {
+    /// One-shots with ids of 50 days ago.
+    async fn of_old(&self, count: usize) -> Vec<Uuid> {
+        let at = (self.now().await - TimeDelta::days(50)).timestamp_millis();
+        let new: Vec<_> = (0..count)
+            .map(|_| {
+                let mut new = NewExecution::new("book", Payload::json("1"));
+                new.fire_id = ids::fire(ids::fresh(), at);
+                new
+            })
+            .collect();
+        let mut enqueued = Vec::new();
+        for some in new.chunks(500) {
+            enqueued.extend(self.store.enqueue(some).await.unwrap());
+        }
+        enqueued.iter().map(|one| one.execution_id()).collect()
+    }
+}
+
+pub(crate) async fn p50_old_history_is_deleted_by_tickers_that_share_the_work(sandbox: &Sandbox) {
+    const OLD: usize = 1_300;
+    let old = sandbox.of_old(OLD).await;
+    for some in old.chunks(100) {
+        let requested = sandbox.store.request_cancel(some).await.unwrap();
+        assert!(
+            requested
+                .iter()
+                .all(|one| *one == CancelRequested::Cancelled)
+        );
+    }
+    let waits = sandbox.of_old(1).await[0];
+    // All but one ended then.
+    let young = sandbox.of_old(1).await[0];
+    sandbox.store.request_cancel(&[young]).await.unwrap();
+    let ended = "WHERE ended_at IS NOT NULL AND id <>";
+    sandbox
+        .sql(
+            &format!(
+                "UPDATE execution SET ended_at = ended_at - interval '50 days' {ended} '{young}'"
+            ),
+            &format!(
+                "UPDATE execution SET ended_at = ended_at - 50 * 86400000 {ended} X'{}'",
+                young.simple()
+            ),
+        )
+        .await;
+    // What the relay has not taken back keeps what it names.
+    sandbox
+        .sql("DELETE FROM outbox", "DELETE FROM outbox")
+        .await;
+
+    let for_ever = Options {
+        history_retention: None,
+        ..quick()
+    };
+    let ticker = sandbox.ticker(for_ever).await;
+    eventually("one round of every loop", PATIENCE, async || {
+        ticker.handle.ready().is_ok()
+    })
+    .await
+    .unwrap();
+    ticker.stop().await.unwrap();
+    let all = i64::try_from(OLD).unwrap() + 2;
+    assert_eq!(sandbox.number(COUNT).await, all, "kept for ever");
+
+    let tickers = [sandbox.ticker(quick()).await, sandbox.ticker(quick()).await];
+    eventually("the end of what is old", PATIENCE, async || {
+        sandbox.number(COUNT).await == 2
+    })
+    .await
+    .unwrap();
+    let mut deleted = 0;
+    for ticker in tickers {
+        let handle = ticker.handle.clone();
+        ticker.stop().await.unwrap();
+        deleted += handle.stats().history_deleted;
+    }
+    assert_eq!(deleted, u64::try_from(OLD).unwrap(), "each once");
+    for (id, state) in [(waits, State::Pending), (young, State::Cancelled)] {
+        let story = sandbox.store.execution(id).await.unwrap().unwrap();
+        assert_eq!(story.execution.state, state);
+    }
+}
