@@ -152,8 +152,15 @@ async fn size(ledger: &Fixture) -> i64 {
 /// Again and again tens of thousands of rows come and go: the ledger is no larger for it.
 pub(crate) async fn p50_history_past_its_retention_is_deleted_and_the_size_stays(ledger: &Fixture) {
     let schedule = origin(ledger).await;
-    let mut sizes = Vec::new();
-    for round in 0..3 {
+    let mut sizes: Vec<i64> = Vec::new();
+    // Pages that were emptied are used again once no transaction of the server can see what was in
+    // them, and the tests beside this one have theirs. Without that each round would add its size.
+    let is_flat =
+        |sizes: &[i64]| matches!(sizes, [.., before, last] if *last <= before + before / 20);
+    for round in 0..10 {
+        if is_flat(&sizes) {
+            break;
+        }
         copy(ledger, round).await;
         ledger.assert_laws_hold().await;
         let (gone, batches) = purge(ledger).await;
@@ -171,9 +178,7 @@ pub(crate) async fn p50_history_past_its_retention_is_deleted_and_the_size_stays
         ledger.assert_laws_hold().await;
         sizes.push(size(ledger).await);
     }
-    // The pages of an index that the first round emptied are used from the third on.
-    let most = sizes[1] + sizes[1] / 10;
-    assert!(sizes[2] <= most, "the size grows: {sizes:?}");
+    assert!(is_flat(&sizes), "the size grows: {sizes:?}");
 }
 
 pub(crate) async fn a_purge_reads_what_it_deletes_and_nothing_where_nothing_is_old(
