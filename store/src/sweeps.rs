@@ -55,6 +55,10 @@ pub struct FiresSwept {
     pub ended: u64,
 }
 
+/// Shortest retention of idempotency keys. A message is stale a day before its key may be forgotten; it
+/// has another one to be claimed in. What says that a younger key was forgotten is of a wrong clock.
+pub const KEY_RETENTION_MIN: Duration = Duration::from_hours(48);
+
 /// How long the reports of a session that has ended are kept at least: they count as recent for a
 /// minute ([`crate::schedules::KnownDefinition::recent`]).
 pub(crate) const REPORTS_KEPT: Duration = Duration::from_mins(1);

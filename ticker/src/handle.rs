@@ -411,7 +411,8 @@ impl Shared {
             Judgement::Unbroken => {}
             Judgement::First => tracing::info!(
                 lease_s = self.options.session_lease.as_secs_f32(),
-                "first look at the ledger: no session is declared lost for one lease"
+                "first look at the ledger: no session is declared lost for one lease, and nothing \
+                 is deleted for its age before its clock has been steady for a while"
             ),
             Judgement::Gap(gap) => {
                 self.counters.view_breaks.add(1);
@@ -436,6 +437,11 @@ impl Shared {
     /// Whether sessions may be declared lost and executions overdue now.
     pub(crate) fn may_declare_losses(&self) -> bool {
         self.view().may_declare_losses(self.clock.now())
+    }
+
+    /// Whether what is old by the ledger's clock may be deleted now.
+    pub(crate) fn may_delete(&self) -> bool {
+        self.view().may_delete(self.clock.now())
     }
 
     /// How much longer cursors are held.

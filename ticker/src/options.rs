@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use bellwether_schemas::limits::PLAN_EXECUTIONS_MAX;
+use bellwether_store::sweeps;
 
 use crate::Error;
 
@@ -87,6 +88,11 @@ pub struct Options {
     /// that is a clock anomaly. Default 1 s.
     pub clock_step_max: Duration,
 
+    /// How long the ledger's clock must have gone on without a step, seen by this process, before it
+    /// deletes anything for its age: history and idempotency keys. What a clock that is wrong for some
+    /// minutes deletes never comes back. Default 1 h: a host that boots with a wrong clock has set it by then.
+    pub steady_for: Duration,
+
     /// Oldest progress of any loop with which the term is still renewed. More than `idle_max`
     /// and `sweep_every`, and above `call_timeout` + `sweep_every` lest one slow call of a sweep
     /// cost the term. Default 15 s.
@@ -132,8 +138,6 @@ const LEASE_MAX: Duration = Duration::from_hours(1);
 /// The audit's laws 9 and 13 count from these.
 const RECOVER_GRACE_MAX: Duration = Duration::from_secs(5);
 const UNKNOWN_MAX: Duration = Duration::from_mins(15);
-/// A message is stale a day before its key may be forgotten; it has another one to be claimed in.
-const KEY_RETENTION_MIN: Duration = Duration::from_hours(48);
 
 /// Longest retention of history that is not for ever.
 const HISTORY_RETENTION_MAX: Duration = Duration::from_hours(3_650 * 24);
@@ -159,6 +163,7 @@ impl Default for Options {
             session_lease: Duration::from_secs(9),
             view_gap: Duration::from_secs(3),
             clock_step_max: Duration::from_secs(1),
+            steady_for: Duration::from_hours(1),
             progress_max: Duration::from_secs(15),
             call_timeout: Duration::from_secs(12),
             stall_max: Duration::from_mins(1),
@@ -228,7 +233,7 @@ impl Options {
         if self.unknown_after > UNKNOWN_MAX {
             return refuse("unknown_after", "use at most 15 min");
         }
-        if self.key_retention < KEY_RETENTION_MIN {
+        if self.key_retention < sweeps::KEY_RETENTION_MIN {
             return refuse("key_retention", "use at least 2 days");
         }
         if let Some(retention) = self.history_retention {

@@ -129,15 +129,7 @@ impl Sweeper {
                 Ok(self.swept(count(ended.len())))
             }
             Loop::Unknown => self.unknown().await,
-            Loop::Keys => {
-                let call = store.forget_keys(options.key_retention, limit);
-                let count = bounded("forget idempotency keys", within, call).await?;
-                counters.keys_forgotten.add(count);
-                let call = store.forget_idempotency(options.key_retention, limit);
-                let settled = bounded("forget settled idempotency keys", within, call).await?;
-                counters.keys_forgotten.add(settled);
-                Ok(self.swept(count.max(settled)))
-            }
+            Loop::Keys => self.keys().await,
             Loop::Definitions => self.definitions().await,
             Loop::History => self.history().await,
             Loop::Leadership | Loop::Planning | Loop::Gauges => Ok(Swept::Done),
@@ -191,6 +183,24 @@ impl Sweeper {
         Ok(self.swept(replaced.executions.max(released.executions)))
     }
 
+    /// Forgets keys that have outlived what they name for long enough.
+    async fn keys(&self) -> Result<Swept> {
+        let Shared {
+            options, counters, ..
+        } = &*self.shared;
+        let (limit, within) = (options.sweep_rows_max, options.call_timeout);
+        if !self.may_delete(Loop::Keys).await? {
+            return Ok(Swept::Done);
+        }
+        let call = self.store.forget_keys(options.key_retention, limit);
+        let keys = bounded("forget idempotency keys", within, call).await?;
+        counters.keys_forgotten.add(keys);
+        let call = self.store.forget_idempotency(options.key_retention, limit);
+        let settled = bounded("forget settled idempotency keys", within, call).await?;
+        counters.keys_forgotten.add(settled);
+        Ok(self.swept(keys.max(settled)))
+    }
+
     /// Ends schedules that the whole fleet has stopped to define.
     ///
     /// The condition is on rows: no session reported the name for `definition_gone_after`,
@@ -233,6 +243,9 @@ impl Sweeper {
             return Ok(Swept::Done);
         };
         let (limit, within) = (options.sweep_rows_max, options.call_timeout);
+        if !self.may_delete(Loop::History).await? {
+            return Ok(Swept::Done);
+        }
         let call = self.store.forget_fires(retention, limit);
         let mut gone = bounded("delete old fires", within, call).await?;
         self.count_forgotten(&gone);
@@ -308,15 +321,31 @@ impl Sweeper {
         Ok(self.swept(count(most)))
     }
 
-    /// Looks at the ledger, with a stamp before and after; whether losses may be declared.
+    /// Looks at the ledger; whether losses may be declared.
     async fn looks_unbroken(&self) -> Result<bool> {
+        self.look(Loop::Losses).await?;
+        Ok(self.shared.may_declare_losses())
+    }
+
+    /// Whether what is old may be deleted; looks at the ledger's clock if there is nothing else in
+    /// the way.
+    async fn may_delete(&self, sweep: Loop) -> Result<bool> {
+        if !self.shared.may_delete() {
+            return Ok(false);
+        }
+        self.look(sweep).await?;
+        Ok(self.shared.may_delete())
+    }
+
+    /// Looks at the ledger, with a stamp before and after.
+    async fn look(&self, sweep: Loop) -> Result<()> {
         let Shared {
             clock, progress, ..
         } = &*self.shared;
-        progress.turned(Loop::Losses, clock.now());
+        progress.turned(sweep, clock.now());
         watch::look_now(&*self.store, &self.shared).await?;
-        progress.turned(Loop::Losses, clock.now());
-        Ok(self.shared.may_declare_losses())
+        progress.turned(sweep, clock.now());
+        Ok(())
     }
 
     /// The call's answer. Looks go on until it comes: a statement that waits for others is no

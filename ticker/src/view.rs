@@ -3,6 +3,8 @@
 //! A session that has run out proves nothing to a process that was asleep, or behind a network
 //! that was down for everybody, or under a clock that jumped: the worker may live and only
 //! have had no chance to renew. So sessions are judged only after one lease of unbroken view.
+//! What is old by a clock that has just been set may be young: it is deleted only after a longer time
+//! without a step of it.
 //! Pure: looks go in, judgements come out.
 
 use std::collections::VecDeque;
@@ -48,11 +50,13 @@ pub struct View {
     term_lease: Duration,
     gap_max: Duration,
     step_max: TimeDelta,
+    steady_for: Duration,
     /// Looks of the last session lease, but always the last one kept.
     kept: VecDeque<Look>,
     last: Option<BootTime>,
     losses_held_until: BootTime,
     cursors_held_until: BootTime,
+    deletes_held_until: BootTime,
 }
 
 // === impl Look ===
@@ -90,10 +94,12 @@ impl View {
             term_lease: options.lease,
             gap_max: options.view_gap,
             step_max: TimeDelta::from_std(options.clock_step_max).unwrap_or(TimeDelta::MAX),
+            steady_for: options.steady_for,
             kept: VecDeque::new(),
             last: None,
             losses_held_until: BootTime::default(),
             cursors_held_until: BootTime::default(),
+            deletes_held_until: BootTime::default(),
         }
     }
 
@@ -102,6 +108,9 @@ impl View {
         let judgement = self.judge(&look);
         if judgement != Judgement::Unbroken {
             self.losses_held_until = look.received + self.session_lease;
+        }
+        if matches!(judgement, Judgement::First | Judgement::ClockStep(_)) {
+            self.deletes_held_until = look.received + self.steady_for;
         }
         if matches!(judgement, Judgement::ClockStep(_)) {
             self.cursors_held_until = look.received + self.term_lease;
@@ -119,6 +128,12 @@ impl View {
             && self
                 .last
                 .is_some_and(|last| now.since(last) <= self.gap_max)
+    }
+
+    /// Whether what is old may be deleted at `now`: the view is unbroken, and the clock has not
+    /// stepped for long.
+    pub fn may_delete(&self, now: BootTime) -> bool {
+        now >= self.deletes_held_until && self.may_declare_losses(now)
     }
 
     /// How much longer cursors are held at `now`; zero = they are free.
@@ -259,6 +274,27 @@ mod tests {
             assert_eq!(view.look(look(22_000, step)), Judgement::Unbroken);
             assert_eq!(view.cursors_held_for(boot(30_000)), Duration::ZERO);
         }
+    }
+
+    #[test]
+    fn nothing_is_deleted_before_the_clock_has_been_steady_for_an_hour() {
+        let until = |view: &mut View, from: u64, to: u64, ahead: i64| {
+            for second in from..to {
+                view.look(look(second * 1_000, ahead));
+                assert!(!view.may_delete(boot(second * 1_000)), "second {second}");
+            }
+            view.look(look(to * 1_000, ahead));
+        };
+        let mut view = View::new(&Options::default());
+        assert!(!view.may_delete(boot(0)), "no look at all");
+        until(&mut view, 1, 3_601, 0);
+        assert!(view.may_delete(boot(3_601_000)));
+        // A month ahead for ten minutes; both steps count.
+        let month = 30 * 86_400_000;
+        until(&mut view, 3_602, 4_201, month);
+        until(&mut view, 4_202, 7_802, 0);
+        assert!(view.may_delete(boot(7_802_000)));
+        assert!(!view.may_delete(boot(7_806_000)), "it slept since");
     }
 
     #[test]

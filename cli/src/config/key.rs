@@ -243,6 +243,15 @@ keys! {
         help: "How long after its end an execution is deleted with its fire and all that belongs to \
                them; more than key_retention; off = history is kept for ever",
     };
+    TICKER_STEADY_FOR = Key {
+        section: "ticker",
+        word: "steady_for",
+        value_name: "DURATION",
+        kind: Kind::Duration(PERIOD),
+        otherwise: Otherwise::Value("1h"),
+        help: "How long the ledger's clock must have gone on without a step before this ticker \
+               deletes anything for its age",
+    };
     TICKER_TRANSACTION_AGE_MAX = Key {
         section: "ticker",
         word: "transaction_age_max",

@@ -86,6 +86,7 @@ fn options(config: &Config) -> Result<Options> {
         definition_gone_after: config.duration(key::TICKER_DEFINITION_GONE_AFTER)?,
         key_retention: config.duration(key::TICKER_KEY_RETENTION)?,
         history_retention: config.duration_or_off(key::TICKER_HISTORY_RETENTION)?,
+        steady_for: config.duration(key::TICKER_STEADY_FOR)?,
         transaction_age_max: config.duration(key::TICKER_TRANSACTION_AGE_MAX)?,
         ..defaults
     };

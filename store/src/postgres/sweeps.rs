@@ -8,7 +8,9 @@ use sqlx::postgres::PgRow;
 
 use super::{PgStore, call, row, sql};
 use crate::Result;
-use crate::sweeps::{Ended, FiresSwept, LostSession, REPORTS_KEPT, Recovered, Sweeps, held_max};
+use crate::sweeps::{
+    Ended, FiresSwept, KEY_RETENTION_MIN, LostSession, REPORTS_KEPT, Recovered, Sweeps, held_max,
+};
 
 #[async_trait::async_trait]
 impl Sweeps for PgStore {
@@ -115,6 +117,7 @@ impl Sweeps for PgStore {
             let done = sqlx::query(sql!("sweeps/forget_keys"))
                 .bind(row::micros(retention))
                 .bind(i64::from(limit))
+                .bind(row::micros(KEY_RETENTION_MIN))
                 .execute(conn)
                 .await?;
             Ok(done.rows_affected())

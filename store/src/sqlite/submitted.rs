@@ -8,9 +8,11 @@ use uuid::Uuid;
 use super::clock::Millis;
 use super::enqueue::{self, OneShot};
 use super::errors::Fault;
+use super::row::millis;
 use super::{claim, dead};
 use crate::dead::DeadLetter;
 use crate::executions::{ClaimAnswer, Refusal, SubmitAsk};
+use crate::sweeps::KEY_RETENTION_MIN;
 
 /// So long before its key may be forgotten a message is a dead letter: broker and database do not
 /// share a clock.
@@ -36,6 +38,8 @@ pub(super) async fn claim(
     let marked_to: Millis = sqlx::query_scalar(sql!("submitted/keys_marked_to"))
         .fetch_one(&mut *conn)
         .await?;
+    // A mark beyond the shortest retention is of a clock that was wrong.
+    let marked_to = marked_to.min(now - millis(KEY_RETENTION_MIN));
     if ask.stored_at.timestamp_millis() < marked_to + STALE_MARGIN_MS {
         dead::record(conn, now, &stale(ask), None).await?;
         return Ok(ClaimAnswer::Refused(Refusal::Stale));

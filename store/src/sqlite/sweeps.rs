@@ -15,7 +15,9 @@ use super::errors::Fault;
 use super::row::{Columns, millis};
 use super::{SqliteStore, dispatch, held};
 use crate::Result;
-use crate::sweeps::{Ended, FiresSwept, LostSession, REPORTS_KEPT, Recovered, Sweeps};
+use crate::sweeps::{
+    Ended, FiresSwept, KEY_RETENTION_MIN, LostSession, REPORTS_KEPT, Recovered, Sweeps,
+};
 
 #[async_trait::async_trait]
 impl Sweeps for SqliteStore {
@@ -138,6 +140,7 @@ impl Sweeps for SqliteStore {
                 sqlx::query(sql!("sweeps/mark_keys"))
                     .bind(now)
                     .bind(before)
+                    .bind(now - millis(KEY_RETENTION_MIN))
                     .execute(conn)
                     .await?;
                 Ok(forgotten.rows_affected())

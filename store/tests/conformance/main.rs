@@ -313,6 +313,7 @@ conformance! {
         a_stale_message_is_a_dead_letter,
         an_old_message_takes_no_key,
         a_message_is_stale_before_its_key_is_forgotten,
+        a_mark_of_a_wrong_clock_makes_no_fresh_message_stale,
         a_lost_session_submits_nothing,
         a_dead_letter_is_recorded_once,
         a_message_out_of_bounds_is_refused;

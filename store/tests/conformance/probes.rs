@@ -581,11 +581,17 @@ pub(crate) async fn an_escalation_ends_the_asking_and_not_the_answer(ledger: &Fi
 pub(crate) async fn a_cancel_ends_what_is_probed(ledger: &Fixture) {
     let session = ledger.session("worker").await;
     let (_, probe) = ledger.probed(session, "book").await;
+    let dispatch_no = ledger.view(probe.execution_id).await.dispatch_no;
     let store: &dyn Store = &**ledger;
     let answer = store.request_cancel(&[probe.execution_id]).await.unwrap();
     assert_eq!(answer, [CancelRequested::Cancelled]);
     let answer = ledger.commit_probe(&said(&probe, Verdict::NotDone)).await;
     assert_eq!(answer.unwrap(), Decided::Fenced(State::Cancelled));
+    // The reply to its claim was lost: nobody may begin it any more.
+    let mut again = probe_ask(probe.execution_id, dispatch_no);
+    again.probe_id = probe.probe_id;
+    let answer = ledger.claim_probes(session, &[again]).await.unwrap();
+    assert!(matches!(answer[..], [ProbeAnswer::Busy]), "{answer:?}");
     ledger.assert_laws_hold().await;
 }
 

@@ -520,6 +520,43 @@ pub(crate) async fn a_message_is_stale_before_its_key_is_forgotten(ledger: &Fixt
     );
 }
 
+/// The database's clock was a year ahead while keys were swept: what is fresh is claimed all the same,
+/// and the next sweep sets the mark right.
+pub(crate) async fn a_mark_of_a_wrong_clock_makes_no_fresh_message_stale(ledger: &Fixture) {
+    let session = ledger.session("worker").await;
+    let year = ledger.now().await + hours(24 * 365);
+    ledger
+        .sql(
+            "UPDATE ledger
+             SET keys_marked_to = $1, keys_forgotten_to = $1, keys_marked_at = $1",
+            args![year],
+        )
+        .await;
+    let fresh = message("book", "fresh", ledger.ago(hours(22)).await);
+    claimed(submit(ledger, session, &fresh).await);
+    // Its key may be forgotten: nobody knows what that sweep has taken.
+    let older = message("book", "older", ledger.ago(hours(26)).await);
+    let answer = submit(ledger, session, &older).await;
+    assert_eq!(refused(&answer), Refusal::Stale);
+
+    let retention = hours(24 * 7);
+    assert_eq!(ledger.forget_keys(retention, 10).await.unwrap(), 0);
+    let kept = ledger.execution_of_key("book", "fresh").await.unwrap();
+    assert_eq!(kept, Some(ids::execution(fresh.fire_id, 0)), "it is young");
+    // One more turn, for what is read of the mark is a minute old.
+    a_minute_passes(ledger).await;
+    assert_eq!(ledger.forget_keys(retention, 10).await.unwrap(), 0);
+    let now = ledger.now().await;
+    let right = ledger
+        .count(
+            "SELECT count(*) FROM ledger
+             WHERE keys_marked_to <= $1 AND keys_forgotten_to <= $1 AND keys_marked_at <= $2",
+            args![now - hours(47), now],
+        )
+        .await;
+    assert_eq!(right, 1, "all of it is of this clock");
+}
+
 /// For the mark of forgotten keys.
 async fn a_minute_passes(ledger: &Fixture) {
     let before = ledger.ago(secs(61)).await;

@@ -401,6 +401,7 @@ pub(crate) fn quick() -> Options {
         recover_grace: millis(300),
         session_lease: millis(1_500),
         view_gap: millis(1_500),
+        steady_for: millis(1_500),
         progress_max: millis(4_000),
         ..Options::default()
     }

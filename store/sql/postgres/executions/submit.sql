@@ -1,5 +1,6 @@
 -- Parallel arrays, as bound in submitted.rs; $16 session, $17 how long before its
--- key may be forgotten a message is stale (µs). A key that is there already keeps its execution; a key being inserted by another
+-- key may be forgotten a message is stale (µs), $23 the shortest retention of keys (µs): a mark beyond
+-- it is of a clock that was wrong. A key that is there already keeps its execution; a key being inserted by another
 -- transaction is waited for. What is due and has a handler is inserted as running: recorded
 -- and claimed at once.
 --
@@ -10,7 +11,9 @@ WITH owner AS MATERIALIZED (
 ),
 ask AS MATERIALIZED (
     SELECT ask.*,
-           ask.stored_at < ledger.keys_marked_to + $17::bigint * interval '1 microsecond' AS old
+           ask.stored_at < least(
+               ledger.keys_marked_to, clock_timestamp() - $23::bigint * interval '1 microsecond'
+           ) + $17::bigint * interval '1 microsecond' AS old
     FROM owner, ledger, unnest(
         $1::uuid[], $2::uuid[], $3::uuid[], $4::text[], $5::text[], $6::text[], $7::bytea[],
         $8::text[], $9::timestamptz[], $10::bigint[], $11::integer[], $12::bigint[],

@@ -1,15 +1,22 @@
--- $1 retention (µs), $2 limit. A key whose execution is gone is forgotten by its own age.
+-- $1 retention (µs), $2 limit, $3 the shortest retention there is (µs). A key whose execution is gone is
+-- forgotten by its own age.
 --
 -- A claim judges a message by the mark (submit.sql). So the mark moves first, never back, and only
 -- what lay before it a minute ago is forgotten: by then no statement runs that has read another.
 -- The snapshot shows the row as it was before this statement moves it.
+--
+-- A mark younger than the shortest retention, or set in the future, is of a clock that was wrong: it
+-- comes back, and its minute begins again.
 WITH moved AS (
     UPDATE ledger
-    SET keys_forgotten_to = keys_marked_to,
+    SET keys_forgotten_to = CASE WHEN keys_marked_at <= clock_timestamp()
+            THEN keys_marked_to ELSE keys_forgotten_to END,
         keys_marked_to    = greatest(
-            keys_marked_to, clock_timestamp() - $1::bigint * interval '1 microsecond'),
+            least(keys_marked_to, clock_timestamp() - $3::bigint * interval '1 microsecond'),
+            clock_timestamp() - $1::bigint * interval '1 microsecond'),
         keys_marked_at    = clock_timestamp()
     WHERE keys_marked_at <= clock_timestamp() - interval '1 minute'
+       OR keys_marked_at > clock_timestamp()
 ),
 old AS MATERIALIZED (
     SELECT least(keys_forgotten_to, clock_timestamp() - $1::bigint * interval '1 microsecond')

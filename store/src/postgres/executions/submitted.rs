@@ -13,6 +13,7 @@ use uuid::Uuid;
 
 use crate::executions::{ClaimAnswer, Claimed, Refusal, SubmitAsk};
 use crate::postgres::{PgStore, call, check, errors, finish, row, sql};
+use crate::sweeps::KEY_RETENTION_MIN;
 use crate::{ErrorKind, Result};
 
 /// So long before its key may be forgotten a message is a dead letter: broker and database do not
@@ -291,6 +292,7 @@ impl<'a> Batch<'a> {
             .bind(&self.retry_firsts_ms)
             .bind(&self.retry_caps_ms)
             .bind(&self.own_timeouts)
+            .bind(row::micros(KEY_RETENTION_MIN))
             .fetch_all(conn)
             .await
     }
