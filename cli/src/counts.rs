@@ -1,10 +1,7 @@
-//! What a command counts. It leaves the process before the command ends, if `OTEL_…` variables name
-//! an endpoint, and never decides how the command ends.
+//! What a command has counted leaves the process before the command ends, if `OTEL_…` variables name
+//! an endpoint, and never decides how the command ends. The counting itself is the client's and the store's.
 
 use std::time::Duration;
-
-use bellwether_schemas::state::{Reason, State, Verdict};
-use bellwether_telemetry::metrics::{counters, job, kind, outcome, reason};
 
 use crate::exit::Result;
 use crate::output;
@@ -27,20 +24,4 @@ pub(crate) async fn exported(command: impl Future<Output = Result<()>>) -> Resul
         ));
     }
     ended
-}
-
-/// This command ended an execution; it is as its row has it.
-pub(crate) fn ended(name: Option<&str>, state: State, why: Option<Reason>) {
-    let mut labels = vec![
-        outcome(state.as_str()),
-        reason(why.map_or("none", Reason::as_str)),
-    ];
-    labels.extend(name.map(job));
-    counters().executions.add(1, &labels);
-}
-
-/// An operator's word was accepted about one that was `unknown`.
-pub(crate) fn resolved(verdict: Verdict) {
-    let labels = [kind("operator"), outcome(verdict.as_str())];
-    counters().unknown_resolved.add(1, &labels);
 }

@@ -3,6 +3,7 @@
 //! | to run | command |
 //! |---|---|
 //! | everything on this machine | `bellwether dev` |
+//! | a user of its own for each role | `bellwether grants` |
 //! | one role | `bellwether migrate`, `ticker`, `relay`, `worker` |
 //! | a look at the ledger | `bellwether schedules`, `executions`, `queues`, `workers`, `partitions`, `audit` |
 //! | a one-shot | `bellwether submit` |
@@ -15,6 +16,7 @@ mod demo;
 mod dev;
 mod duration;
 mod exit;
+mod interrupt;
 mod output;
 mod role;
 mod usage;
@@ -68,6 +70,9 @@ enum Command {
     Dev(dev::Command),
     /// Creates or upgrades the database schema, the streams and their consumers
     Migrate(role::migrate::Command),
+    /// Prints the statements that give a database user the rights of a role (Postgres);
+    /// the database URL only says which dialect
+    Grants(command::grants::Command),
     /// Runs a ticker: one leads each partition and plans it, all sweep
     Ticker(role::ticker::Command),
     /// Runs a relay: publishes the outbox to JetStream
@@ -178,6 +183,10 @@ async fn run(cli: Cli) -> Result<()> {
         Command::Dev(command) => Box::pin(dev::run(&command, &settings.of_dev()?)).await,
         Command::Migrate(command) => {
             role::migrate::run(&settings.resolve()?, &command, output.without_ids()?).await
+        }
+        Command::Grants(command) => {
+            output.plain()?;
+            command::grants::run(&settings.resolve()?, &command)
         }
         Command::Ticker(command) => {
             let config = settings.with(&command.flags).resolve_silently()?;

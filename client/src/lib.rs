@@ -1,4 +1,4 @@
-//! What programs that ask for work link: enqueue, submit, trigger, register, wait, cancel, retry.
+//! What programs that ask for work link: enqueue, submit, trigger, register, wait, cancel, retry, resolve.
 //!
 //! | call | way | durable once it returned |
 //! |---|---|---|
@@ -13,6 +13,7 @@
 //! build it with what you have; a call that needs the other half says so.
 
 mod connect;
+mod counts;
 mod error;
 mod operate;
 mod submit;
@@ -33,11 +34,12 @@ use bellwether_store::executions::Triggered;
 use bellwether_store::schedules::{Origin, Registered, Removed};
 use uuid::Uuid;
 
-pub use bellwether_schemas::state::{OnLost, Overlap, Priority};
+pub use bellwether_schemas::state::{OnLost, Overlap, Priority, Verdict};
 pub use bellwether_store::Payload;
 pub use bellwether_store::executions::{CancelRequested, Enqueued, NewExecution};
 pub use bellwether_store::idempotency::{Acquired, Keys, Owner, OwnerError};
 pub use bellwether_store::inspect::ShardResult;
+pub use bellwether_store::probes::Decided;
 pub use bellwether_store::schedules::{MisfirePolicy, NewSchedule, Policy, RetryPolicy, Timing};
 pub use error::{Error, Result};
 pub use submit::{Submission, Submitted};

@@ -1,14 +1,15 @@
-//! What an operator does with executions: cancel, retry.
+//! What an operator does with executions: cancel, retry, resolve.
 
 use std::time::Duration;
 
 use bellwether_schemas::ids;
-use bellwether_schemas::state::State;
+use bellwether_schemas::state::{State, Verdict};
 use bellwether_store::executions::{CancelRequested, Retried};
+use bellwether_store::probes::{Decided, Ruling};
 use tokio::time::Instant;
 use uuid::Uuid;
 
-use crate::{Client, Error, Result, trace};
+use crate::{Client, Error, Result, counts, trace};
 
 /// Tries of a call that may be repeated, and the time between two.
 const TRIES: u32 = 3;
@@ -22,6 +23,8 @@ impl Client {
     /// once; what runs is told by its worker ([`CancelRequested::Requested`]) and ends when its
     /// handler obeys, at the latest at its deadline: [`Client::wait`] for that end. One that has
     /// ended stays as it is ([`CancelRequested::Ended`]). A repeat is harmless.
+    ///
+    /// What this ends is counted by `bellwether.executions` under the meter provider of this process.
     ///
     /// # Errors
     ///
@@ -58,6 +61,10 @@ impl Client {
                 }
             }
         }
+        let both = execution_ids.iter().zip(&answers);
+        let ended = both.filter(|(_, answer)| **answer == CancelRequested::Cancelled);
+        let ended = ended.map(|(id, _)| *id);
+        counts::ended(store.as_ref(), ended, State::Cancelled).await;
         Ok(answers)
     }
 
@@ -105,6 +112,48 @@ impl Client {
                 state,
             }),
             Retried::NotFound => Err(Error::NoSuchExecution { id: execution_id }),
+        }
+    }
+
+    /// Says what became of an execution that is `unknown`, and why you know: [`Verdict::Done`] makes it
+    /// `succeeded`; [`Verdict::NotDone`] runs it again while it has attempts, or ends it if a cancel was
+    /// requested; [`Verdict::Abandon`] makes it `failed`. Answers the state it came to, or with
+    /// [`Decided::Fenced`] the one that it has, which is not `unknown`: nothing was changed. A probe or a
+    /// late result that comes first decides instead. The verdict is kept with the execution.
+    ///
+    /// An accepted verdict is counted by `bellwether.unknown.resolved` under the meter provider of this
+    /// process, and by `bellwether.executions` if it ended the execution.
+    ///
+    /// # Errors
+    ///
+    /// No execution has that id, `reason` is empty, the verdict is another one, or the ledger fails, also
+    /// when asked three times.
+    pub async fn resolve(
+        &self,
+        execution_id: Uuid,
+        verdict: Verdict,
+        reason: &str,
+    ) -> Result<Decided> {
+        let store = self.store("resolve")?;
+        let ruling = Ruling {
+            execution_id,
+            token: ids::fresh(),
+            verdict,
+            reason: reason.to_owned(),
+        };
+        let decided = again(async || store.resolve(&ruling).await).await?;
+        match decided {
+            Decided::Accepted(state) => {
+                counts::resolved(verdict);
+                if state.is_terminal() {
+                    counts::ended(store.as_ref(), [execution_id], state).await;
+                } else {
+                    self.wake().await;
+                }
+                Ok(decided)
+            }
+            Decided::Fenced(_) => Ok(decided),
+            Decided::Gone => Err(Error::NoSuchExecution { id: execution_id }),
         }
     }
 }

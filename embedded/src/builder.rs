@@ -132,7 +132,9 @@ impl Builder {
         self
     }
 
-    /// The relay's options. The defaults need no tuning.
+    /// The relay's options. The defaults need no tuning. What `streams` says of the broker's
+    /// streams and consumers, `ack_wait` among it, holds for the start that declares them, too, and
+    /// the worker reads it there: nothing is to be said twice.
     pub fn relay(mut self, options: relay::Options) -> Self {
         self.relay = options;
         self

@@ -162,6 +162,7 @@ pub(crate) async fn start(builder: Builder) -> Result<Running, Error> {
         Arc::new(Wake(NatsWaker::new(base.nats.clone(), &subjects))),
         builder.ticker,
     )?;
+    builder.relay.validate()?;
     let relay = Relay::new(
         Arc::clone(&base.store),
         base.nats.clone(),

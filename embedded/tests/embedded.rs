@@ -8,8 +8,9 @@ use std::time::Duration;
 
 use bellwether_client::{NewExecution, Payload, What};
 use bellwether_embedded::{Builder, ChildNats, Embedded, Error};
+use bellwether_outbox_relay as relay;
 use bellwether_sandbox::{Identity, NatsServer, eventually, shared};
-use bellwether_worker::{Context, Job, Worker};
+use bellwether_worker::{Context, Intake, Job, Worker};
 use tokio_util::sync::CancellationToken;
 
 const PATIENCE: Duration = Duration::from_mins(1);
@@ -103,6 +104,32 @@ async fn ledger_now(running: &bellwether_embedded::Running) -> chrono::DateTime<
     let now = store.ledger().await.unwrap().now;
     store.close().await;
     now
+}
+
+/// What the relay is told is declared, and the worker needs not be told: a message may be held for
+/// longer than the default of 10 s.
+#[tokio::test(flavor = "multi_thread")]
+async fn one_ack_wait_is_in_force_for_all_parts() {
+    let home = tempfile::tempdir().unwrap();
+    let ticks = Arc::new(AtomicU32::new(0));
+    let mut relay = relay::Options::default();
+    relay.streams.ack_wait = Duration::from_mins(1);
+    let intake = Intake {
+        unclaimed_max: Some(Duration::from_secs(40)),
+        ..Intake::default()
+    };
+    let builder = system(home.path(), &ticks).relay(relay);
+    let running = builder.worker(worker(&ticks).intake(intake)).start().await;
+    let running = running.unwrap();
+    ticked(&ticks, 2).await;
+    let nats = relay::connect_nats(running.nats_url(), "test").await;
+    let js = async_nats::jetstream::new(nats.unwrap());
+    for (stream, consumer) in [("BW_WORK", "default-normal"), ("BW_SUBMIT", "default")] {
+        let stream = js.get_stream_no_info(stream).await.unwrap();
+        let info = stream.consumer_info(consumer).await.unwrap();
+        assert_eq!(info.config.ack_wait, Duration::from_mins(1), "{consumer}");
+    }
+    running.shutdown().await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -18,7 +18,7 @@ use uuid::Uuid;
 
 use crate::amnesia::{self, Looked};
 use crate::backoff;
-use crate::declare::{self, Declared, Mode, StreamIdentity};
+use crate::declare::{self, Declared, Missing, Mode, StreamIdentity};
 use crate::error::Error;
 use crate::gate::{Gate, Moment, Pass};
 use crate::limiter::Limiter;
@@ -29,8 +29,9 @@ use crate::stats::Counters;
 /// Lost races for a mark before the keeper takes a breath.
 const RACES_MAX: u32 = 5;
 
-/// Longest wait after a failed look.
+/// Longest wait after a failed turn, and the part of it that no knock ends.
 const RETRY_MAX: Duration = Duration::from_secs(2);
+const RETRY_MIN: Duration = Duration::from_millis(250);
 
 /// Time between two bulk re-dispatches: with its batch, the rate.
 const REDISPATCH_EVERY: Duration = Duration::from_secs(1);
@@ -51,16 +52,20 @@ pub(crate) struct Keeper {
     options: Options,
     gate: Arc<Gate>,
     counters: Arc<Counters>,
+    /// Consumers that are still to be made.
+    missing: Arc<Missing>,
     /// Tells the publisher of new rows.
     wake: Arc<Notify>,
     /// Read once: an id never changes.
     ledger_id: Option<Uuid>,
-    /// Queues whose consumers were declared at the last look.
+    /// Queues of the last look.
     queues: BTreeSet<String>,
     /// `seen_at` of WORK's mark at the last look.
     seen_at: Option<DateTime<Utc>>,
     incarnation: u64,
     last_look: Option<Look>,
+    /// Strict until everything was there once.
+    mode: Mode,
     /// Rows that can be no queue, so that each is told once.
     unusable: BTreeSet<String>,
     /// As many queues were looked at and, if they are many, doubted aloud.
@@ -69,6 +74,8 @@ pub(crate) struct Keeper {
     failures: u32,
     errors: Limiter,
     away: Limiter,
+    unmade: Limiter,
+    drifts: Limiter,
 }
 
 impl Keeper {
@@ -88,19 +95,28 @@ impl Keeper {
             options,
             gate,
             counters,
+            missing: Arc::default(),
             wake,
             ledger_id: None,
             queues: BTreeSet::new(),
             seen_at: None,
             incarnation: 0,
             last_look: None,
+            mode: Mode::Create,
             unusable: BTreeSet::new(),
             most_queues: 0,
             last_redispatch: None,
             failures: 0,
             errors: Limiter::default(),
             away: Limiter::default(),
+            unmade: Limiter::default(),
+            drifts: Limiter::default(),
         }
+    }
+
+    /// What it has still to make.
+    pub(crate) fn missing(&self) -> Arc<Missing> {
+        Arc::clone(&self.missing)
     }
 
     /// Looks after the streams until `stop`, or until only an operator can help.
@@ -112,35 +128,42 @@ impl Keeper {
                 () = stop.cancelled() => return Ok(()),
                 turned = self.turn() => turned,
             };
-            match turned {
-                Ok(()) => {
-                    self.counters.progress.succeeded(Part::Keeper);
+            let (at_least, at_most) = match turned {
+                Ok(more) => {
                     self.failures = 0;
                     self.errors.reset();
                     let wait = backoff::jittered(self.options.declare_every, fastrand::f64());
-                    tokio::select! {
-                        () = stop.cancelled() => {}
-                        () = self.gate.wait_for_knock(wait) => {}
-                    }
+                    (Duration::ZERO, if more { Duration::ZERO } else { wait })
                 }
                 Err(error) if error.is_final() => return Err(error),
-                Err(error) => {
-                    let wait = self.failed(&error);
-                    tokio::select! {
-                        () = stop.cancelled() => {}
-                        () = tokio::time::sleep(wait) => {}
-                    }
-                }
+                // Who waits for the gate knocks all the time.
+                Err(error) => (RETRY_MIN, self.failed(&error)),
+            };
+            tokio::select! {
+                () = stop.cancelled() => {}
+                () = self.rest(at_least, at_most) => {}
             }
         }
         Ok(())
     }
 
-    /// Looks first: a re-dispatch that fails must not keep the gate closed.
-    async fn turn(&mut self) -> Result<(), Error> {
-        let looked = self.watch().await;
+    async fn rest(&self, at_least: Duration, at_most: Duration) {
+        tokio::time::sleep(at_least.min(at_most)).await;
+        let rest = at_most.saturating_sub(at_least);
+        if !rest.is_zero() {
+            self.gate.wait_for_knock(rest).await;
+        }
+    }
+
+    /// Looks first: a re-dispatch that fails must not keep the gate closed. Consumers come last, a
+    /// few at a time: whatever they take, or cost, nothing else waits for them. True if there are
+    /// more to be made at once.
+    async fn turn(&mut self) -> Result<bool, Error> {
+        let watched = self.watch().await;
         let redispatched = self.redispatch().await;
-        looked.and(redispatched)
+        watched.and(redispatched)?;
+        self.counters.progress.succeeded(Part::Keeper);
+        self.declare().await
     }
 
     /// Looks at the streams if there is a reason to.
@@ -166,8 +189,9 @@ impl Keeper {
 
     fn must_look(&self, moment: Moment, wishes: u64) -> bool {
         self.last_look.is_none_or(|last| {
-            (last.moment, last.wishes) != (moment, wishes)
-                || last.at.elapsed() >= self.options.check_every
+            // What is missing is being made already.
+            let is_wanted = last.wishes != wishes && !self.missing.has_untried();
+            is_wanted || last.moment != moment || last.at.elapsed() >= self.options.check_every
         })
     }
 
@@ -184,7 +208,7 @@ impl Keeper {
         usable
     }
 
-    /// Compares the streams with their marks, opens the gate, and declares what consumers are
+    /// Compares the streams with their marks, opens the gate, and finds what consumers are
     /// missing: those hold up no publish, for a message waits in the stream.
     async fn look(&mut self, moment: Moment, queues: &[String]) -> Result<(), Error> {
         let created = self.look_at_streams().await?;
@@ -194,31 +218,77 @@ impl Keeper {
                 tracing::warn!("{doubt}");
             }
         }
-        let (gate, counters) = (Arc::clone(&self.gate), Arc::clone(&self.counters));
-        let open = || {
-            gate.open(Pass {
-                moment,
-                created,
-                incarnation: self.incarnation,
-            });
+        let pass = Pass {
+            moment,
+            created,
+            incarnation: self.incarnation,
         };
-        let (js, subjects, mode) = (&self.js, &self.subjects, Mode::Create);
         // A relay that refuses at its start publishes nothing.
         let is_start = self.last_look.is_none();
         if !is_start {
-            open();
+            self.gate.open(pass);
         }
-        let missing = declare::survey(js, subjects, queues, mode, &self.options.streams).await?;
+        let (js, subjects, limits) = (&self.js, &self.subjects, &self.options.streams);
+        let progress = &self.counters.progress;
+        // Each page is a sign of life.
+        let turned = || progress.turned(Part::Keeper);
+        let survey = declare::survey(js, subjects, queues, self.mode, limits, &turned).await?;
         if is_start {
-            open();
+            self.gate.open(pass);
         }
+        self.tell_of(&survey.drifted);
+        self.missing.replace(survey.rest);
+        Ok(())
+    }
+
+    /// Makes some of the consumers that are missing; true if there are more to be made at once.
+    async fn declare(&mut self) -> Result<bool, Error> {
+        let Some(pass) = self.gate.pass() else {
+            return Ok(false);
+        };
+        if !self.missing.has_untried() {
+            self.mode = Mode::Keep;
+        }
+        let consumers = self.missing.due(Instant::now());
+        if consumers.is_empty() {
+            return Ok(false);
+        }
+        let (gate, progress) = (&self.gate, &self.counters.progress);
         // Each is a sign of life, and streams that have to be looked at again come first.
         let go_on = || {
-            counters.progress.turned(Part::Keeper);
-            gate.moment() == moment
+            progress.turned(Part::Keeper);
+            gate.moment() == pass.moment
         };
-        declare::declare_consumers(js, missing, mode, &go_on).await?;
-        Ok(())
+        let attempt = declare::declare_consumers(&self.js, consumers, self.mode, &go_on).await?;
+        let more = self
+            .missing
+            .settle(&attempt, Instant::now(), fastrand::f64());
+        self.tell_of(&attempt.drifted);
+        let Some((_consumer, error)) = attempt.failed.into_iter().next() else {
+            return Ok(more);
+        };
+        if attempt.is_cut_off {
+            return Err(error.into());
+        }
+        if let Some(held_back) = self.unmade.admit(Instant::now()) {
+            tracing::warn!(
+                %error, held_back,
+                "cannot make a consumer; other queues go on, and it is tried again"
+            );
+        }
+        Ok(more)
+    }
+
+    fn tell_of(&mut self, drifted: &[declare::Error]) {
+        if let Some(difference) = drifted.first()
+            && let Some(held_back) = self.drifts.admit(Instant::now())
+        {
+            tracing::warn!(
+                %difference, consumers = drifted.len(), held_back,
+                "consumers are not as this relay would declare them; it goes on, and would refuse \
+                 to start"
+            );
+        }
     }
 
     /// Declares the streams and acts on what their marks say; when the broker made WORK.

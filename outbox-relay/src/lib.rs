@@ -21,6 +21,7 @@
 //! | `keeper` | declaration, stream marks, new queues, re-dispatch |
 //! | `publisher` | claim, publish, PubAcks |
 //! | `watch` | messages lost one by one, consumers that deliver nothing |
+//! | `standing` | since when a consumer stands as it stands |
 //! | `strays` | submitted messages of queues that nobody has named |
 //! | `meter` | the consumers' standing, as gauges; one that is gone |
 //! | `listen` | what others say, so that one looks sooner |
@@ -53,6 +54,7 @@ pub mod nats;
 mod parts;
 mod publisher;
 pub mod relay;
+mod standing;
 mod stats;
 mod strays;
 pub mod wake;

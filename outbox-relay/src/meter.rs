@@ -2,7 +2,7 @@
 //! broker. One request per 256 consumers and stream, every few seconds. What the same answers do
 //! not name is gone, perhaps, and the keeper looks.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -17,9 +17,10 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::backoff;
-use crate::declare;
+use crate::declare::{self, Missing};
 use crate::gate::Gate;
 use crate::limiter::Limiter;
+use crate::standing::Unanswered;
 
 /// Time between two looks; jittered.
 const EVERY: Duration = Duration::from_secs(5);
@@ -33,11 +34,15 @@ pub(crate) struct Meter {
     pub(crate) js: jetstream::Context,
     pub(crate) subjects: Subjects,
     pub(crate) gate: Arc<Gate>,
+    pub(crate) missing: Arc<Missing>,
+    pub(crate) unanswered: Unanswered,
 }
+
+type Failure = Box<dyn std::error::Error + Send + Sync>;
 
 impl Meter {
     /// Measures until `stop`.
-    pub(crate) async fn run(self, stop: CancellationToken) {
+    pub(crate) async fn run(mut self, stop: CancellationToken) {
         let mut trouble = Limiter::default();
         loop {
             tokio::select! {
@@ -63,32 +68,49 @@ impl Meter {
         }
     }
 
-    async fn look(&self) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+    /// A stream or a consumer that cannot be looked at keeps no other from being shown.
+    async fn look(&mut self) -> Result<(), Failure> {
         // Before the broker is asked: the consumers of a queue that is added meanwhile are not
         // missing.
         let queues = self.store.queues().await?;
-        let mut found = HashSet::new();
-        for name in [self.subjects.work_stream(), self.subjects.submit_stream()] {
-            let stream = self.js.get_stream_no_info(&name).await?;
-            let mut consumers = stream.consumers();
-            while let Some(info) = consumers.try_next().await? {
-                show(&info);
-                found.insert((name.clone(), info.name));
+        let (mut found, mut read, mut first) = (HashSet::new(), HashSet::new(), Ok(()));
+        for stream in [self.subjects.work_stream(), self.subjects.submit_stream()] {
+            match self.show_all(&stream).await {
+                Ok(names) => {
+                    found.extend(names.into_iter().map(|name| (stream.clone(), name)));
+                    read.insert(stream);
+                }
+                Err(error) => first = first.and(Err(error)),
             }
         }
-        let declared = queues
+        let mut unnamed: Vec<_> = queues
             .iter()
             .filter(|queue| names::is_valid(queue))
-            .flat_map(|queue| declare::consumer_names(&self.subjects, queue));
-        let unnamed = declared.filter(|one| !found.contains(one));
-        for (stream, name) in unnamed.take(ASKED_MAX) {
-            // A list leaves out what has no leader, too.
-            if declare::look_at(&self.js, &stream, &name).await?.is_none() {
-                self.gate.wish();
-                break;
-            }
+            .flat_map(|queue| declare::consumer_names(&self.subjects, queue))
+            .filter(|key| read.contains(&key.0) && !found.contains(key))
+            // The keeper is at it already.
+            .filter(|key| !self.missing.knows(key))
+            .collect();
+        self.unanswered.order(&mut unnamed);
+        unnamed.truncate(ASKED_MAX);
+        // A list leaves out what has no leader, too.
+        let mut stands = HashMap::new();
+        let asked = self.unanswered.ask(&self.js, unnamed, &mut stands).await;
+        if stands.values().any(|stand| stand.info.is_none()) {
+            self.gate.wish();
         }
-        Ok(())
+        first.and(asked.map_err(Failure::from))
+    }
+
+    /// The names of all consumers that the stream's list has.
+    async fn show_all(&self, stream: &str) -> Result<Vec<String>, Failure> {
+        let stream = self.js.get_stream_no_info(stream).await?;
+        let (mut consumers, mut names) = (stream.consumers(), Vec::new());
+        while let Some(info) = consumers.try_next().await? {
+            show(&info);
+            names.push(info.name);
+        }
+        Ok(names)
     }
 }
 

@@ -24,7 +24,7 @@ const TICK: Duration = Duration::from_secs(1);
 const STALL_MAX: Duration = Duration::from_mins(2);
 
 /// A part that has done nothing of use for so long makes the relay unready.
-const READY_MAX: Duration = Duration::from_secs(15);
+pub(crate) const READY_MAX: Duration = Duration::from_secs(15);
 
 /// How long parts that were asked to end are waited for.
 const END_MAX: Duration = Duration::from_secs(30);
@@ -63,6 +63,9 @@ pub(crate) struct Progress {
     began: Instant,
     turns: [AtomicU64; Part::STAMPED.len()],
     succeeded_ms: [AtomicU64; Part::STAMPED.len()],
+    /// When the first of the looks of the watch came to no good end that have failed since; 0 = the
+    /// last one did. Looks are rare, so no stamp of theirs is ever fresh.
+    watch_failed_ms: AtomicU64,
 }
 
 impl Default for Progress {
@@ -71,6 +74,7 @@ impl Default for Progress {
             began: Instant::now(),
             turns: Default::default(),
             succeeded_ms: Default::default(),
+            watch_failed_ms: AtomicU64::new(0),
         }
     }
 }
@@ -86,20 +90,38 @@ impl Progress {
     /// The part did what it is for, or had nothing to do.
     pub(crate) fn succeeded(&self, part: Part) {
         self.turned(part);
-        let now = u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX);
         if let Some(at) = self.succeeded_ms.get(part as usize) {
-            at.store(now.max(1), Ordering::Relaxed);
+            at.store(self.now_ms(), Ordering::Relaxed);
         }
+    }
+
+    /// A look for what is lost or stuck came to its end, or did not.
+    pub(crate) fn watched(&self, is_well: bool) {
+        let failed = &self.watch_failed_ms;
+        if is_well {
+            failed.store(0, Ordering::Relaxed);
+        } else if failed.load(Ordering::Relaxed) == 0 {
+            failed.store(self.now_ms(), Ordering::Relaxed);
+        }
+    }
+
+    /// Never 0.
+    fn now_ms(&self) -> u64 {
+        let now = u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX);
+        now.max(1)
+    }
+
+    fn age(&self, at_ms: u64) -> Duration {
+        self.began
+            .elapsed()
+            .saturating_sub(Duration::from_millis(at_ms))
     }
 
     /// What has never succeeded, or not lately.
     pub(crate) fn failing(&self) -> Option<NotReady> {
-        Part::STAMPED.into_iter().find_map(|part| {
+        let stamped = Part::STAMPED.into_iter().find_map(|part| {
             let at = self.succeeded_ms[part as usize].load(Ordering::Relaxed);
-            let age = self
-                .began
-                .elapsed()
-                .saturating_sub(Duration::from_millis(at));
+            let age = self.age(at);
             match at {
                 0 => Some(NotReady::Starting),
                 _ if age > READY_MAX => Some(NotReady::Stalled {
@@ -108,6 +130,14 @@ impl Progress {
                 }),
                 _ => None,
             }
+        });
+        stamped.or_else(|| {
+            let at = self.watch_failed_ms.load(Ordering::Relaxed);
+            let age = self.age(at);
+            (at != 0 && age > READY_MAX).then_some(NotReady::Stalled {
+                name: Part::Watch.as_str(),
+                age,
+            })
         })
     }
 }
@@ -294,6 +324,94 @@ mod tests {
         });
         let error = parts.run(&stop).await.unwrap_err();
         assert!(error.to_string().contains("the keeper part"), "{error}");
+    }
+
+    #[tokio::test]
+    async fn a_part_hangs_after_as_many_looks_as_the_limit_says_and_no_sooner() {
+        let (progress, mut parts) = parts();
+        let looks = STALL_MAX.as_secs() / TICK.as_secs();
+        let both = |progress: &Alone| {
+            progress.0.turned(Part::Keeper);
+            progress.0.turned(Part::Publisher);
+        };
+        for round in 0..2 {
+            both(&progress);
+            for look in 0..looks {
+                assert!(parts.stalled().is_none(), "{round} {look}");
+            }
+        }
+        both(&progress);
+        for _ in 0..looks {
+            progress.0.turned(Part::Keeper);
+            assert!(parts.stalled().is_none());
+        }
+        progress.0.turned(Part::Keeper);
+        let said = parts.stalled().unwrap().to_string();
+        assert!(said.contains("publisher"), "{said}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_stop_waits_for_every_part_and_cuts_off_what_does_not_end() {
+        for (takes, is_done) in [(END_MAX / 2, true), (END_MAX + TICK, false)] {
+            let stop = CancellationToken::new();
+            let (_progress, mut parts) = parts();
+            parts.spawn(Part::Listener, until(stop.clone()));
+            let (done, asked) = (CancellationToken::new(), stop.clone());
+            let told = done.clone();
+            parts.spawn(Part::Publisher, async move {
+                asked.cancelled().await;
+                sleep(takes).await;
+                told.cancel();
+                Ok(())
+            });
+            stop.cancel();
+            let began = Instant::now();
+            parts.run(&stop).await.unwrap();
+            assert_eq!(done.is_cancelled(), is_done, "{takes:?}");
+            assert_eq!(began.elapsed().as_secs(), takes.min(END_MAX).as_secs());
+        }
+    }
+
+    /// The process gives up its relay: nothing of it goes on.
+    #[tokio::test(start_paused = true)]
+    async fn a_stop_that_is_interrupted_leaves_no_part_behind() {
+        let stop = CancellationToken::new();
+        let (_progress, mut parts) = parts();
+        let held = Arc::new(());
+        let own = Arc::clone(&held);
+        parts.spawn(Part::Publisher, async move {
+            std::future::pending::<()>().await;
+            drop(own);
+            Ok(())
+        });
+        stop.cancel();
+        let stopped = tokio::time::timeout(TICK, parts.run(&stop)).await;
+        assert!(stopped.is_err(), "it waits");
+        tokio::task::yield_now().await;
+        assert_eq!(Arc::strong_count(&held), 1);
+    }
+
+    /// It looks once a minute: an old success says nothing, a failure that lasts does.
+    #[tokio::test(start_paused = true)]
+    async fn looks_that_keep_failing_make_the_relay_unready_until_one_does_not() {
+        let progress = Progress::default();
+        let later = async |by| {
+            tokio::time::advance(by).await;
+            progress.succeeded(Part::Keeper);
+            progress.succeeded(Part::Publisher);
+        };
+        later(READY_MAX * 3).await;
+        assert_eq!(progress.failing(), None);
+        progress.watched(false);
+        later(READY_MAX).await;
+        progress.watched(false);
+        assert_eq!(progress.failing(), None);
+        later(TICK).await;
+        let age = READY_MAX + TICK;
+        let name = "watch";
+        assert_eq!(progress.failing(), Some(NotReady::Stalled { name, age }));
+        progress.watched(true);
+        assert_eq!(progress.failing(), None);
     }
 
     #[tokio::test(start_paused = true)]

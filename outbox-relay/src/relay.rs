@@ -1,6 +1,5 @@
 //! Options, start and end of the relay.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,7 +12,7 @@ use futures_util::FutureExt;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
-use crate::declare::StreamLimits;
+use crate::declare::{Missing, StreamLimits};
 use crate::error::Error;
 use crate::gate::Gate;
 use crate::keeper::Keeper;
@@ -21,9 +20,10 @@ use crate::listen;
 use crate::meter::Meter;
 use crate::parts::{Part, Parts, show_ready};
 use crate::publisher::Publisher;
+use crate::standing::{Standings, Unanswered};
 use crate::stats::{Counters, Stats};
 use crate::strays::{Place, Strays};
-use crate::watch::{Standings, Watch};
+use crate::watch::Watch;
 
 /// How a relay behaves.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -41,7 +41,7 @@ pub struct Options {
     pub poll_idle: Duration,
     /// How long a PubAck, and any answer of JetStream's API, is waited for. Default 5 s.
     pub puback_timeout: Duration,
-    /// Longest wait of a lane after publish errors, at least 1 s. Default 30 s: a broker that is
+    /// Longest wait of a lane after publish errors, 1 s to 10 min. Default 30 s: a broker that is
     /// back, or a stream with room again, is found within that; one that refuses for long costs two
     /// requests a minute and lane.
     pub backoff_max: Duration,
@@ -55,6 +55,9 @@ pub struct Options {
     /// Age at which a dispatch that nobody claimed may be called lost, if its lane has gone on
     /// without it. Default 60 s: far above the time from dispatch to claim of an idle fleet, so
     /// that a slow hand-over is not answered with a second message. Doubled for each loss in a row.
+    /// More than [`StreamLimits::ack_wait`], as [`Options::validate`] sees to: what a worker had
+    /// received when it died is stored, but no longer waits in its lane, until it is delivered
+    /// again.
     pub lost_after: Duration,
     /// The longest of these, at least `lost_after`. Default 15 min: whatever keeps losing the
     /// messages of an execution costs four an hour.
@@ -107,9 +110,26 @@ impl Default for Options {
 /// A lane that is asked again sooner than its first waits say makes no progress, only load.
 const BACKOFF_MIN: Duration = Duration::from_secs(1);
 
+/// A lane that waits longer has been forgotten: by the broker, which has long been well again, and
+/// by whoever set the option.
+const BACKOFF_MAX: Duration = Duration::from_mins(10);
+
 impl Options {
-    /// Refuses what is out of bounds.
+    /// Refuses what is out of bounds, and a `lost_after` that does not fit to `streams.ack_wait`.
     pub fn validate(&self) -> Result<(), Error> {
+        self.check()?;
+        if self.lost_after > self.streams.ack_wait {
+            return Ok(());
+        }
+        Err(Error::Options(
+            "`lost_after` must be more than `nats_ack_wait` (`streams.ack_wait`): what a worker \
+             had received when it died is delivered again only then, and is not lost; raise \
+             `lost_after`, and `lost_after_max` if that is less",
+        ))
+    }
+
+    /// Refuses what is out of bounds.
+    fn check(&self) -> Result<(), Error> {
         self.streams.check().map_err(Error::Options)?;
         let rules = [
             (
@@ -134,8 +154,8 @@ impl Options {
                 "`puback_timeout` must be more than 0",
             ),
             (
-                self.backoff_max >= BACKOFF_MIN,
-                "`backoff_max` must be at least 1 s",
+                (BACKOFF_MIN..=BACKOFF_MAX).contains(&self.backoff_max),
+                "`backoff_max` must be 1 s to 10 min",
             ),
             (
                 !self.check_every.is_zero(),
@@ -192,19 +212,25 @@ pub struct Relay {
     meter: Meter,
     gate: Arc<Gate>,
     counters: Arc<Counters>,
+    missing: Arc<Missing>,
     wake: Arc<Notify>,
 }
 
 impl Relay {
     /// A relay on an open connection; see [`connect_nats`](crate::connect_nats). Sends nothing
-    /// before [`Relay::run`]. Must be called inside a Tokio runtime.
+    /// before [`Relay::run`]. Must be called inside a Tokio runtime. Options that somebody else has
+    /// chosen go through [`Options::validate`] before.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Options`] if one is out of its bounds.
     pub fn new(
         store: Arc<dyn Store>,
         client: Client,
         subjects: Subjects,
         options: Options,
     ) -> Result<Self, Error> {
-        options.validate()?;
+        options.check()?;
         let js = ContextBuilder::new()
             .timeout(options.puback_timeout)
             .build(client.clone());
@@ -220,6 +246,7 @@ impl Relay {
             Arc::clone(&counters),
             Arc::clone(&wake),
         );
+        let missing = keeper.missing();
         let strays = Strays {
             store: Arc::clone(&store),
             js: js.clone(),
@@ -236,15 +263,18 @@ impl Relay {
             options: options.clone(),
             gate: Arc::clone(&gate),
             counters: Arc::clone(&counters),
+            missing: Arc::clone(&missing),
             wake: Arc::clone(&wake),
             standings: Standings::default(),
-            listed: HashMap::new(),
+            unanswered: Unanswered::default(),
         };
         let meter = Meter {
             store: Arc::clone(&store),
             js: js.clone(),
             subjects: subjects.clone(),
             gate: Arc::clone(&gate),
+            missing: Arc::clone(&missing),
+            unanswered: Unanswered::default(),
         };
         let publisher = Publisher::new(
             store,
@@ -265,6 +295,7 @@ impl Relay {
             meter,
             gate,
             counters,
+            missing,
             wake,
         })
     }
@@ -275,6 +306,7 @@ impl Relay {
             client: self.client.clone(),
             gate: Arc::clone(&self.gate),
             counters: Arc::clone(&self.counters),
+            missing: Arc::clone(&self.missing),
         }
     }
 
@@ -296,6 +328,7 @@ impl Relay {
             meter,
             gate,
             counters,
+            missing: _,
             wake,
         } = self;
         // The end of one part ends the others, and the publisher still gives back its rows.
@@ -326,6 +359,16 @@ pub enum NotReady {
     /// The streams have to be looked at before anything is published.
     #[error("the streams have not been looked at on this connection")]
     GateClosed,
+    /// A consumer cannot be made: its queue gets nothing, all others go on.
+    #[error("consumer {name} on {stream} is not there: {reason}")]
+    Consumer {
+        /// Its name: `<queue>-<lane>`, or the queue's for what is submitted.
+        name: String,
+        /// The stream.
+        stream: String,
+        /// Why it could not be made.
+        reason: String,
+    },
     /// A part has not succeeded for too long, as when the database is away.
     #[error("the {name} has not succeeded for {} s", age.as_secs())]
     Stalled {
@@ -356,6 +399,7 @@ pub struct Handle {
     client: Client,
     gate: Arc<Gate>,
     counters: Arc<Counters>,
+    missing: Arc<Missing>,
 }
 
 impl Handle {
@@ -371,7 +415,8 @@ impl Handle {
         if let Some(failing) = self.counters.progress.failing() {
             return Err(failing);
         }
-        self.gate.pass().map(drop).ok_or(NotReady::GateClosed)
+        self.gate.pass().ok_or(NotReady::GateClosed)?;
+        self.missing.failing().map_or(Ok(()), Err)
     }
 
     /// What the relay has done, and whether it has a connection now.
@@ -395,5 +440,35 @@ mod tests {
         let refused = small.validate().expect_err("a window below the batch");
         assert!(refused.to_string().contains("`window`"), "{refused}");
         assert!(refused.is_final());
+        for (backoff_max, is_valid) in [
+            (BACKOFF_MAX, true),
+            (BACKOFF_MAX + Duration::from_secs(1), false),
+        ] {
+            let options = Options {
+                backoff_max,
+                ..Options::default()
+            };
+            assert_eq!(options.validate().is_ok(), is_valid, "{backoff_max:?}");
+        }
+    }
+
+    #[test]
+    fn what_a_dead_worker_had_received_is_not_taken_for_lost() {
+        for (lost_after, ack_wait, fits) in [(60, 10, true), (60, 59, true), (60, 60, false)] {
+            let mut options = Options {
+                lost_after: Duration::from_secs(lost_after),
+                ..Options::default()
+            };
+            options.streams.ack_wait = Duration::from_secs(ack_wait);
+            let valid = options.validate();
+            assert_eq!(valid.is_ok(), fits, "{lost_after} {ack_wait}");
+            if let Err(refused) = valid {
+                let said = refused.to_string();
+                assert!(
+                    refused.is_final() && said.contains("raise `lost_after`"),
+                    "{said}"
+                );
+            }
+        }
     }
 }

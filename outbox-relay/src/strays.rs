@@ -4,6 +4,12 @@
 //! older than [`Options::strays_after`](crate::Options) becomes a dead letter `unknown_queue`,
 //! recorded before the message is deleted. No consumer is made for it: clients choose the
 //! names, and a consumer for every name that one can invent would have no bound.
+//!
+//! A message is deleted by its sequence, for the broker takes no other name. In a stream that was
+//! replaced, or put back from a copy, since it was read, another message has that sequence. So the
+//! stream is compared before the message is recorded, and the message right before it is deleted.
+//! What is left is a replacement between these two requests, a moment of one round trip, in which
+//! the new stream would have to come as far as that sequence, too.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -118,6 +124,8 @@ struct Look {
     pass: Pass,
     too_old: DateTime<Utc>,
     left: usize,
+    /// The stream is another one by now.
+    over: bool,
 }
 
 impl Strays {
@@ -185,6 +193,7 @@ impl Strays {
             pass,
             too_old: too_old.unwrap_or(DateTime::<Utc>::MIN_UTC),
             left: LETTERS_MAX,
+            over: false,
         };
         let visited = self.visit(&mut look, &strays).await;
         let walked = self.walk(&mut look).await;
@@ -251,10 +260,12 @@ impl Strays {
         let Some(letter) = self.letter(message, look.too_old) else {
             return Ok(false);
         };
-        // The row may have come meanwhile: then the message is its workers'. Another connection
-        // may lead to another stream.
-        let known = self.store.queues().await?;
-        if known.contains(&letter.queue) || self.gate.pass() != Some(look.pass) {
+        // Another connection may lead to another stream.
+        if self.gate.pass() != Some(look.pass) || look.is_over().await? {
+            return Ok(false);
+        }
+        // The row may have come meanwhile: then the message is its workers'.
+        if self.store.queues().await?.contains(&letter.queue) {
             return Ok(false);
         }
         if self.store.record_dead_letter(&letter).await? {
@@ -264,12 +275,7 @@ impl Strays {
             look.left -= 1;
         }
         // It is recorded: were this lost, the next look would find it again and add none.
-        match look.stream.delete_message(message.sequence).await {
-            Ok(_deleted) => Ok(true),
-            // Another relay was faster.
-            Err(error) if matches!(error.kind(), DeleteMessageErrorKind::JetStream(_)) => Ok(true),
-            Err(error) => Err(unavailable(&error)),
-        }
+        look.delete(message).await
     }
 
     /// None for a message that is not old enough yet.
@@ -320,13 +326,42 @@ impl Look {
     /// The first message of the filter from a sequence on; none if there is none, or if this
     /// look has done enough.
     async fn next(&self, filter: &str, from: u64) -> Result<Option<StreamMessage>, Error> {
-        if self.left == 0 {
+        if self.left == 0 || self.over {
             return Ok(None);
         }
         let found = self.stream.get_first_raw_message_by_subject(filter, from);
         match found.await {
             Ok(message) => Ok(Some(message)),
             Err(error) if error.kind() == RawMessageErrorKind::NoMessageFound => Ok(None),
+            Err(error) => Err(unavailable(&error)),
+        }
+    }
+
+    /// Whether the stream is another one than at the begin of this look: then nothing that it
+    /// holds is judged, for it may be another ledger's.
+    async fn is_over(&mut self) -> Result<bool, Error> {
+        let now = self.stream.get_info().await;
+        let now = now.map_err(|error| unavailable(&error))?;
+        self.over |= now.created != self.stream.cached_info().created;
+        Ok(self.over)
+    }
+
+    /// Deletes the message if it is still the one at its place; false = another one is.
+    async fn delete(&mut self, message: &StreamMessage) -> Result<bool, Error> {
+        match self.stream.get_raw_message(message.sequence).await {
+            Ok(now) if (now.time, &now.subject) == (message.time, &message.subject) => {}
+            Ok(_another) => {
+                self.over = true;
+                return Ok(false);
+            }
+            // Another relay was faster.
+            Err(error) if error.kind() == RawMessageErrorKind::NoMessageFound => return Ok(true),
+            Err(error) => return Err(unavailable(&error)),
+        }
+        match self.stream.delete_message(message.sequence).await {
+            Ok(_deleted) => Ok(true),
+            // Likewise.
+            Err(error) if matches!(error.kind(), DeleteMessageErrorKind::JetStream(_)) => Ok(true),
             Err(error) => Err(unavailable(&error)),
         }
     }

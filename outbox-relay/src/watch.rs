@@ -14,7 +14,7 @@
 //! Everything is judged anew at each look and written by compare-and-set on the dispatch's number,
 //! so any number of relays may look at the same time.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -33,15 +33,22 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::backoff;
-use crate::declare;
+use crate::declare::{self, Key, Missing};
 use crate::error::Error;
 use crate::gate::{Gate, Pass};
 use crate::limiter::Limiter;
 use crate::relay::Options;
+use crate::standing::{Stand, Standing, Standings, Unanswered};
 use crate::stats::Counters;
 
 /// Time to the next look when one found more than it may send again: with the batch, the rate.
 const MORE_AFTER: Duration = Duration::from_secs(1);
+
+/// Most time to the next look when one has failed, in part or as a whole.
+const RETRY_AFTER: Duration = Duration::from_secs(10);
+
+/// Lanes whose head could not be read that end a look.
+const UNREAD_MAX: usize = 16;
 
 /// Consumers that one look asks for one by one; where there are more, it asks for the list of all,
 /// 256 a request.
@@ -58,6 +65,24 @@ enum Head {
     Unreadable,
 }
 
+/// A consumer that may stand still.
+struct Suspect {
+    key: Key,
+    queue: String,
+    /// Workers with free slots wait for it.
+    is_idle: bool,
+    /// Of its lane. None where there is nothing that can be sent again.
+    overdue: Vec<Overdue>,
+}
+
+/// A look that came to its end.
+struct Looked {
+    /// It left some for the next.
+    more: bool,
+    /// The first consumer that could not be looked at, if any.
+    trouble: Result<(), Error>,
+}
+
 /// The part of a relay that looks after them.
 pub(crate) struct Watch {
     pub(crate) store: Arc<dyn Store>,
@@ -66,11 +91,11 @@ pub(crate) struct Watch {
     pub(crate) options: Options,
     pub(crate) gate: Arc<Gate>,
     pub(crate) counters: Arc<Counters>,
+    pub(crate) missing: Arc<Missing>,
     /// Tells the publisher of new rows.
     pub(crate) wake: Arc<Notify>,
     pub(crate) standings: Standings,
-    /// Of this look, where it is one of many consumers.
-    pub(crate) listed: HashMap<(String, String), consumer::Info>,
+    pub(crate) unanswered: Unanswered,
 }
 
 impl Watch {
@@ -88,15 +113,18 @@ impl Watch {
                 looked = self.look() => looked,
             };
             wait = self.options.lost_every;
+            if looked.as_ref().is_ok_and(|looked| looked.more) {
+                wait = wait.min(MORE_AFTER);
+            }
+            let looked = looked.and_then(|looked| looked.trouble);
+            self.counters.progress.watched(looked.is_ok());
             match looked {
-                Ok(more) => {
+                Ok(()) => {
                     self.counters.looks.add(1);
                     errors.reset();
-                    if more {
-                        wait = wait.min(MORE_AFTER);
-                    }
                 }
                 Err(error) => {
+                    wait = wait.min(RETRY_AFTER);
                     if let Some(held_back) = errors.admit(Instant::now()) {
                         tracing::warn!(
                             %error, held_back,
@@ -108,19 +136,46 @@ impl Watch {
         }
     }
 
-    /// One look at all lanes that may stand still; true if it left some for the next.
-    async fn look(&mut self) -> Result<bool, Error> {
+    /// One look at all lanes that may stand still. One that cannot be looked at keeps none from
+    /// being judged.
+    async fn look(&mut self) -> Result<Looked, Error> {
         // Without a pass nobody has compared the streams of this connection with the ledger.
         let Some(pass) = self.gate.pass() else {
-            return Ok(false);
+            return Ok(Looked {
+                more: false,
+                trouble: Ok(()),
+            });
         };
-        let most = self.options.redispatch_batch;
-        let work = self.subjects.work_stream();
-        let overdue = self
-            .store
-            .overdue_dispatches(&work, self.wait(), most)
-            .await?;
-        let idle = self.store.idle_queues(self.options.stuck_after).await?;
+        let suspects = self.suspects().await?;
+        // After the ledger, as the module says.
+        let (stands, asked) = self.ask(&suspects).await;
+        let (mut trouble, mut unread) = (asked.map_err(Error::from), 0);
+        let mut lost = Vec::new();
+        for suspect in suspects {
+            let Some(stand) = stands.get(&suspect.key) else {
+                continue;
+            };
+            match self.judge(suspect, stand).await {
+                Ok(found) => lost.extend(found),
+                Err(error) => {
+                    trouble = trouble.and(Err(error));
+                    unread += 1;
+                    if unread >= UNREAD_MAX {
+                        break;
+                    }
+                }
+            }
+        }
+        let more = self.redispatch(&pass, lost).await?;
+        Ok(Looked { more, trouble })
+    }
+
+    async fn suspects(&self) -> Result<Vec<Suspect>, Error> {
+        let (work, submit) = (self.subjects.work_stream(), self.subjects.submit_stream());
+        let (store, most) = (&self.store, self.options.redispatch_batch);
+        let overdue = store.overdue_dispatches(&work, self.wait(), most).await?;
+        let idle = store.idle_queues(self.options.stuck_after).await?;
+        let idle: HashSet<_> = idle.into_iter().collect();
         let mut lanes: BTreeMap<Lane, Vec<Overdue>> = BTreeMap::new();
         for queue in &idle {
             for &priority in Priority::ALL {
@@ -131,27 +186,45 @@ impl Watch {
         for one in overdue {
             lanes.entry(one.lane.clone()).or_default().push(one);
         }
-        // After the ledger, as the module says.
-        self.listed.clear();
-        if lanes.len() + idle.len() > ASKED_MAX {
-            for stream in [work, self.subjects.submit_stream()] {
-                let listed = declare::listed(&self.js, &stream).await.into_iter();
-                let listed = listed.map(|info| ((stream.clone(), info.name.clone()), info));
-                self.listed.extend(listed);
+        let lanes = lanes.into_iter().map(|(lane, overdue)| Suspect {
+            key: (
+                work.clone(),
+                subject::work_consumer(&lane.queue, lane.priority),
+            ),
+            is_idle: idle.contains(&lane.queue),
+            queue: lane.queue,
+            overdue,
+        });
+        let submitted = idle.iter().map(|queue| Suspect {
+            key: (submit.clone(), subject::submit_consumer(queue)),
+            queue: queue.clone(),
+            is_idle: true,
+            overdue: Vec::new(),
+        });
+        Ok(lanes.chain(submitted).collect())
+    }
+
+    /// How they stand; those without an answer are left out.
+    async fn ask(
+        &mut self,
+        suspects: &[Suspect],
+    ) -> (HashMap<Key, Stand>, Result<(), declare::Error>) {
+        let mut stands = HashMap::new();
+        if suspects.len() > ASKED_MAX {
+            for stream in [self.subjects.work_stream(), self.subjects.submit_stream()] {
+                let at = Instant::now();
+                for info in declare::listed(&self.js, &stream, &|| {}).await {
+                    let key = (stream.clone(), info.name.clone());
+                    let info = Some(info);
+                    stands.insert(key, Stand { info, at });
+                }
             }
         }
-        let mut lost = Vec::new();
-        for (lane, overdue) in lanes {
-            let is_idle = idle.contains(&lane.queue);
-            lost.extend(self.look_at_lane(&pass, &lane, overdue, is_idle).await?);
-        }
-        for queue in &idle {
-            let stream = self.subjects.submit_stream();
-            let name = subject::submit_consumer(queue);
-            self.look_at_consumer(&pass, queue, &stream, &name, true)
-                .await?;
-        }
-        self.redispatch(&pass, lost).await
+        let unlisted = suspects.iter().map(|one| &one.key);
+        let unlisted = unlisted.filter(|key| !stands.contains_key(*key));
+        let unlisted: Vec<_> = unlisted.cloned().collect();
+        let asked = self.unanswered.ask(&self.js, unlisted, &mut stands).await;
+        (stands, asked)
     }
 
     fn wait(&self) -> Wait {
@@ -161,54 +234,50 @@ impl Watch {
         }
     }
 
-    /// The dispatches of a lane that the broker has lost.
-    async fn look_at_lane(
-        &mut self,
-        pass: &Pass,
-        lane: &Lane,
-        overdue: Vec<Overdue>,
-        is_idle: bool,
-    ) -> Result<Vec<Overdue>, Error> {
-        let stream = self.subjects.work_stream();
-        let name = subject::work_consumer(&lane.queue, lane.priority);
-        let info = self
-            .look_at_consumer(pass, &lane.queue, &stream, &name, is_idle)
-            .await?;
-        let Some(info) = info.filter(|_| !overdue.is_empty()) else {
+    /// The dispatches of a lane that the broker has lost. A consumer that has stopped delivering is
+    /// made anew, one that is missing is wished for.
+    async fn judge(&mut self, suspect: Suspect, stand: &Stand) -> Result<Vec<Overdue>, Error> {
+        let (stream, name) = &suspect.key;
+        let Some(info) = &stand.info else {
+            if !self.missing.knows(&suspect.key) {
+                tracing::warn!(
+                    stream,
+                    consumer = name,
+                    "a consumer is missing; it is declared anew"
+                );
+                self.gate.wish();
+            }
             return Ok(Vec::new());
         };
-        let head = self.head(lane, &info).await?;
-        Ok(lost(overdue, head, self.wait()))
+        if self.stands_still(&suspect, info, stand.at) && self.make_anew(&suspect, info).await? {
+            return Ok(Vec::new());
+        }
+        let Some(one) = suspect.overdue.first() else {
+            return Ok(Vec::new());
+        };
+        let head = self.head(&one.lane, info).await?;
+        Ok(lost(suspect.overdue, head, self.wait()))
     }
 
-    /// How a consumer stands; none if it is missing, or was just made anew.
-    async fn look_at_consumer(
-        &mut self,
-        pass: &Pass,
-        queue: &str,
-        stream: &str,
-        name: &str,
-        is_idle: bool,
-    ) -> Result<Option<consumer::Info>, Error> {
-        let listed = self.listed.remove(&(stream.to_owned(), name.to_owned()));
-        let info = match listed {
-            Some(info) => Some(info),
-            None => declare::look_at(&self.js, stream, name).await?,
+    /// Whether a consumer with messages and workers has delivered nothing for long.
+    fn stands_still(&mut self, suspect: &Suspect, info: &consumer::Info, at: Instant) -> bool {
+        let since = self.standings.note(&suspect.key, Standing::of(info), at);
+        let is_stuck = suspect.is_idle && info.num_pending > 0 && !info.paused;
+        is_stuck && at.duration_since(since) >= self.options.stuck_after
+    }
+
+    /// False = it delivers again: what was said of it may be minutes old, if others were made anew
+    /// meanwhile.
+    async fn make_anew(&mut self, suspect: &Suspect, seen: &consumer::Info) -> Result<bool, Error> {
+        let (stream, name) = &suspect.key;
+        let at = Instant::now();
+        let Some(info) = declare::look_at(&self.js, stream, name).await? else {
+            // The next look finds it missing.
+            return Ok(true);
         };
-        let Some(info) = info else {
-            tracing::warn!(
-                stream,
-                consumer = name,
-                "a consumer is missing; it is declared anew"
-            );
-            self.gate.doubt(pass);
-            return Ok(None);
-        };
-        let standing = Standing::of(&info);
-        let since = self.standings.note(stream, name, standing, Instant::now());
-        let is_stuck = is_idle && info.num_pending > 0 && !info.paused;
-        if !is_stuck || since.elapsed() < self.options.stuck_after {
-            return Ok(Some(info));
+        if Standing::of(&info) != Standing::of(seen) {
+            self.standings.note(&suspect.key, Standing::of(&info), at);
+            return Ok(false);
         }
         tracing::error!(
             stream,
@@ -216,15 +285,20 @@ impl Watch {
             pending = info.num_pending,
             unacked = info.num_ack_pending,
             pulls = info.num_waiting,
-            seconds = since.elapsed().as_secs(),
+            seconds = self.options.stuck_after.as_secs(),
             "a consumer delivers nothing although messages and workers with free slots wait: it is \
              made anew; if that does not help, look at the workers' logs and NATS permissions"
         );
-        let limits = &self.options.streams;
-        declare::rebuild(&self.js, &self.subjects, queue, stream, name, limits).await?;
-        self.standings.forget(stream, name);
+        let (subjects, limits) = (&self.subjects, &self.options.streams);
+        let made = declare::rebuild(&self.js, subjects, &suspect.queue, stream, name, limits).await;
+        if let Err(error) = made {
+            // It may be gone.
+            self.gate.wish();
+            return Err(error.into());
+        }
+        self.standings.forget(&suspect.key);
         self.counters.consumers_rebuilt.add(1);
-        Ok(None)
+        Ok(true)
     }
 
     async fn head(&self, lane: &Lane, info: &consumer::Info) -> Result<Head, Error> {
@@ -318,44 +392,6 @@ fn lost(overdue: Vec<Overdue>, head: Head, wait: Wait) -> Vec<Overdue> {
     lost
 }
 
-/// What of a consumer changes with each delivery, and when it is made anew.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Standing {
-    created_ns: i128,
-    deliveries: u64,
-    is_waiting: bool,
-}
-
-impl Standing {
-    fn of(info: &consumer::Info) -> Self {
-        Self {
-            created_ns: info.created.unix_timestamp_nanos(),
-            deliveries: info.delivered.consumer_sequence,
-            is_waiting: info.num_pending > 0,
-        }
-    }
-}
-
-/// Since when each consumer stands as it stands.
-#[derive(Debug, Default)]
-pub(crate) struct Standings(HashMap<(String, String), (Standing, Instant)>);
-
-impl Standings {
-    /// Since when it stands like this.
-    fn note(&mut self, stream: &str, name: &str, now: Standing, at: Instant) -> Instant {
-        let key = (stream.to_owned(), name.to_owned());
-        let known = self.0.entry(key).or_insert((now, at));
-        if known.0 != now {
-            *known = (now, at);
-        }
-        known.1
-    }
-
-    fn forget(&mut self, stream: &str, name: &str) {
-        self.0.remove(&(stream.to_owned(), name.to_owned()));
-    }
-}
-
 fn unavailable(error: &dyn std::fmt::Display) -> Error {
     declare::Error::Unavailable {
         doing: "read the head of a lane".to_owned(),
@@ -419,25 +455,5 @@ mod tests {
             assert_eq!(head_of(unreadable), Head::Unreadable, "{unreadable:?}");
         }
         assert_eq!(head_of(Some("1000000000")), Head::Dispatched(at(0)));
-    }
-
-    #[test]
-    fn a_consumer_stands_still_since_its_last_delivery() {
-        let begin = Instant::now();
-        let later = |secs| begin + Duration::from_secs(secs);
-        let standing = |created_ns, deliveries| Standing {
-            created_ns,
-            deliveries,
-            is_waiting: true,
-        };
-        let mut standings = Standings::default();
-        let mut note = |standing, at| standings.note("S", "c", standing, at);
-        assert_eq!(note(standing(1, 7), begin), begin);
-        assert_eq!(note(standing(1, 7), later(60)), begin);
-        assert_eq!(note(standing(1, 8), later(70)), later(70), "a delivery");
-        assert_eq!(note(standing(2, 8), later(80)), later(80), "made anew");
-        standings.forget("S", "c");
-        let again = standings.note("S", "c", standing(2, 8), later(90));
-        assert_eq!(again, later(90));
     }
 }

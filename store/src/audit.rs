@@ -64,12 +64,14 @@ pub(crate) struct ScheduleHistory {
     pub(crate) name: String,
     /// What its timing was: since when (exclusive) and what, oldest first; never empty.
     pub(crate) timings: Vec<(DateTime<Utc>, Timing)>,
+    /// Nothing of it is older.
+    pub(crate) created_at: DateTime<Utc>,
     /// From here on (exclusive) the history is complete.
     pub(crate) history_from: DateTime<Utc>,
     /// Up to here (inclusive) every instant is settled.
     pub(crate) cursor: DateTime<Utc>,
     /// Due instants of its fires of kind cron, every or at (manual ones are not instants). Those
-    /// up to `history_from` are not judged.
+    /// from `created_at` up to `history_from` are not judged.
     pub(crate) fires: Vec<DateTime<Utc>>,
     /// Recorded ranges without fires.
     pub(crate) ranges: Vec<Range>,
@@ -208,7 +210,7 @@ fn judge_fires(
     let in_a_range = covered(ranges);
     for &fire in &schedule.fires {
         // Retention had to leave it, and moved the history past it.
-        if fire <= schedule.history_from {
+        if fire > schedule.created_at && fire <= schedule.history_from {
             continue;
         }
         let Some(timing) = segments.settle(fire, 1) else {
@@ -341,6 +343,7 @@ mod tests {
             id: Uuid::from_u128(7),
             name: "tick".to_owned(),
             timings: vec![(at(0), every(1))],
+            created_at: at(0),
             history_from: at(0),
             cursor: at(10),
             fires: (6..=10).map(at).collect(),
@@ -369,6 +372,25 @@ mod tests {
         // A range goes with what it lies before.
         shortened.ranges = vec![(at(7), at(8), 2)];
         assert!(law_two(&[shortened]).violations > 0);
+    }
+
+    #[test]
+    fn a_fire_from_before_its_schedule_is_no_leaving_of_retention() {
+        let mut shortened = every_second();
+        shortened.history_from = at(8);
+        shortened.ranges.clear();
+        for fire in [at(0), at(-3)] {
+            shortened.fires = vec![fire, at(6), at(9), at(10)];
+            let report = law_two(&[shortened.clone()]);
+            let named = format!("fire at {fire} ");
+            assert!(
+                report
+                    .examples
+                    .iter()
+                    .any(|example| example.contains(&named)),
+                "{report:?}"
+            );
+        }
     }
 
     #[test]

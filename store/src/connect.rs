@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use bellwether_schemas::address::masked;
 
+use crate::grants::Role;
 use crate::migrate::{Migrated, Validated};
 use crate::{Backend, Error, ErrorKind, Result, Store};
 
@@ -24,6 +25,9 @@ pub struct Options {
     pub lock_timeout: Duration,
     /// What the database shows of this process. Default `bellwether`.
     pub application_name: String,
+    /// What this process does, for the advice when its user has no right to a statement. Gives and
+    /// takes no right. Default: none, and the advice names no role.
+    pub role: Option<Role>,
 }
 
 impl std::fmt::Debug for Options {
@@ -36,6 +40,7 @@ impl std::fmt::Debug for Options {
             .field("statement_timeout", &self.statement_timeout)
             .field("lock_timeout", &self.lock_timeout)
             .field("application_name", &self.application_name)
+            .field("role", &self.role)
             .finish()
     }
 }
@@ -50,6 +55,7 @@ impl Options {
             statement_timeout: Duration::from_secs(10),
             lock_timeout: Duration::from_secs(5),
             application_name: "bellwether".to_owned(),
+            role: None,
         }
     }
 

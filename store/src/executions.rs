@@ -17,7 +17,10 @@ use crate::{Payload, Result};
 /// A one-shot for the outbox path.
 #[derive(Debug, Clone)]
 pub struct NewExecution {
-    /// A fresh id; the execution's own id derives from it.
+    /// A fresh id; the execution's own id derives from it. Enqueued again with the same one it is the same
+    /// execution, as long as that is kept: after the retention of the history it runs again. Any UUID
+    /// will do; one that begins with the present instant, as a `UUIDv7` does and the default, is deleted with
+    /// the least work.
     pub fire_id: Uuid,
     /// The job.
     pub job: String,

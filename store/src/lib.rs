@@ -14,6 +14,7 @@
 //!    it is one autocommit statement where it is fenced; on SQLite one `BEGIN IMMEDIATE`.
 //! 3. Add a conformance case; the suite fails when the two stores run different counts.
 
+mod abandoned;
 pub mod audit;
 mod check;
 pub mod checkpoints;
@@ -23,6 +24,7 @@ pub mod definition;
 pub mod edit;
 mod error;
 pub mod executions;
+pub mod grants;
 pub mod idempotency;
 pub mod inspect;
 pub mod leadership;

@@ -15,9 +15,10 @@ pub const COUNT_MAX: u32 = 10_000;
 pub struct Pulse {
     /// The ledger's clock.
     pub now: DateTime<Utc>,
-    /// Live, enabled schedules whose instant has come and is not planned yet.
+    /// Live, enabled schedules that wait for a planner: their instant has come and is not planned yet,
+    /// or nobody has looked at them since they were added or their timing was edited.
     pub due: u64,
-    /// How late the latest of them is; zero if there is none.
+    /// How late the latest of those is whose instant has come; zero if there is none.
     pub overdue: Duration,
     /// Dispatches that the broker has not confirmed.
     pub outbox: u64,

@@ -28,17 +28,97 @@
 //!
 //! Ids begin with an instant that lies before the end of what they name, so one walk of the key over what
 //! is older than the retention meets all that can go, and no index is written by anybody else for
-//! it. A walk stays where it is when the batch is full and begins anew behind the last old id. No lock
-//! is waited for, and none is held but on rows that nobody changes any more, and on the schedules
-//! whose history moves. Two sweeps at once delete nothing twice.
+//! it. A caller may bring an id of its own that begins with none: it lies more than a day ahead as a
+//! rule, and the walk goes on there. It stays where it is when the batch is full and begins anew behind
+//! the last id. No lock is waited for, and none is held but on rows that nobody changes any more, and on
+//! the schedules whose history moves. Two sweeps at once delete nothing twice.
+//!
+//! A fire goes in one statement, but for the attempts of one that has more of them than a batch: these go
+//! first, from the oldest on, and `attempts_gone` of its executions says how many.
 
 use std::time::Duration;
 
+use chrono::{DateTime, Utc};
+use uuid::Uuid;
+
 use crate::Result;
 
-/// Sessions and terms go only while fewer executions, or fires, than this are older than they: what
-/// names them is read at once.
+/// Terms go only while fewer fires than this are older than they: what names them is read at once.
 pub(crate) const NAMED_MAX: u32 = 10_000;
+
+/// Executions of which one call reads what sessions they name.
+pub(crate) fn naming_max(limit: u32) -> i64 {
+    i64::from(limit.max(1)).saturating_mul(20)
+}
+
+/// Some ended sessions, and how far the look for what names them has come. Nothing begins to name a
+/// session that has ended, so what one look has passed needs no other.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Unnamed {
+    /// Those that nothing has been found to name; none = others are to be looked for.
+    pub(crate) sessions: Vec<Uuid>,
+    /// The execution that was looked at last.
+    pub(crate) after: Uuid,
+    /// The session behind which the next ones are, and when it ended; none = the first are next.
+    pub(crate) behind: Option<(DateTime<Utc>, Uuid)>,
+}
+
+impl Unnamed {
+    /// Looks at these next; `limit` were asked for.
+    pub(crate) fn of(ended: &[(DateTime<Utc>, Uuid)], limit: u32) -> Self {
+        let full = ended.len() >= limit as usize;
+        Self {
+            sessions: ended.iter().map(|(_, id)| *id).collect(),
+            after: Uuid::nil(),
+            behind: ended.last().copied().filter(|_| full),
+        }
+    }
+
+    /// Goes on with what is left of them after a look. `last` = the execution looked at last; none =
+    /// there was none behind it. Answers those that may go.
+    pub(crate) fn looked(&mut self, left: Vec<Uuid>, last: Option<Uuid>) -> Vec<Uuid> {
+        if let Some(last) = last.filter(|_| !left.is_empty()) {
+            self.sessions = left;
+            self.after = last;
+            Vec::new()
+        } else {
+            self.sessions.clear();
+            self.after = Uuid::nil();
+            left
+        }
+    }
+
+    /// Where the next call goes on; none = it begins anew.
+    pub(crate) fn unfinished(self) -> Option<Self> {
+        (!self.sessions.is_empty() || self.behind.is_some()).then_some(self)
+    }
+}
+
+/// What fires and executions leave behind, by kind.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Leftover {
+    /// Tombstones of schedules of which nothing is left, with their ranges and timings.
+    Schedules,
+    /// Refused results of which the execution is gone.
+    RefusedResults,
+    /// Dead letters that a person has looked after.
+    DeadLetters,
+    /// Sessions that ended and that nothing names: two days later.
+    Sessions,
+    /// Terms that ended and that no fire names.
+    Terms,
+}
+
+impl Leftover {
+    /// All kinds.
+    pub const ALL: [Self; 5] = [
+        Self::Schedules,
+        Self::RefusedResults,
+        Self::DeadLetters,
+        Self::Sessions,
+        Self::Terms,
+    ];
+}
 
 /// Rows that a call has deleted.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -87,18 +167,6 @@ impl Forgotten {
         ]
     }
 
-    /// Whether one of what [`Retention::forget_leftovers`] limits came to `limit`.
-    pub(crate) fn any_reached(&self, limit: u32) -> bool {
-        let limited = [
-            self.schedules,
-            self.refused_results,
-            self.dead_letters,
-            self.sessions,
-            self.terms,
-        ];
-        limited.iter().any(|rows| *rows >= u64::from(limit.max(1)))
-    }
-
     /// All rows.
     pub fn rows(&self) -> u64 {
         self.by_kind().iter().map(|(_, rows)| rows).sum()
@@ -109,13 +177,20 @@ impl Forgotten {
 #[async_trait::async_trait]
 pub trait Retention {
     /// Fires that ended longer than `retention` ago. Looks at `limit` executions, behind those of the
-    /// call before, and deletes as many, but at least one whole fire. `more` = the walk has not
-    /// reached the end of what is old; the call after that end begins with the oldest again.
+    /// call before, and deletes what had that many executions and past attempts in all, but at least
+    /// one whole fire; a fire with more than `limit` past attempts loses that many of them and goes later.
+    /// `more` = the walk has not reached the end of what is old; the call after that end begins with
+    /// the oldest again.
     async fn forget_fires(&self, retention: Duration, limit: u32) -> Result<Forgotten>;
 
-    /// What fires and executions leave behind, and what was resolved or ended, longer than `retention`
-    /// ago; sessions two days later. At most `limit` rows of each kind, ranges and timings of
-    /// tombstones apart; `more` = a kind had that many. To be called when
-    /// [`forget_fires`](Self::forget_fires) has reached its end.
-    async fn forget_leftovers(&self, retention: Duration, limit: u32) -> Result<Forgotten>;
+    /// What is left over of that kind, and was resolved or ended longer than `retention` ago. At most
+    /// `limit` rows, ranges and timings of tombstones apart; `more` = there may be others. To be called
+    /// when [`forget_fires`](Self::forget_fires) has reached its end; each kind by itself, so that
+    /// one that fails keeps no other.
+    async fn forget_leftovers(
+        &self,
+        kind: Leftover,
+        retention: Duration,
+        limit: u32,
+    ) -> Result<Forgotten>;
 }

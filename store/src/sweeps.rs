@@ -55,6 +55,15 @@ pub struct FiresSwept {
     pub ended: u64,
 }
 
+/// What became of keys.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct KeysSwept {
+    /// Keys that are forgotten.
+    pub keys: u64,
+    /// Whether there are old ones that were not looked at.
+    pub more: bool,
+}
+
 /// Shortest retention of idempotency keys. A message is stale a day before its key may be forgotten; it
 /// has another one to be claimed in. What says that a younger key was forgotten is of a wrong clock.
 pub const KEY_RETENTION_MIN: Duration = Duration::from_hours(48);
@@ -65,18 +74,22 @@ pub(crate) const REPORTS_KEPT: Duration = Duration::from_mins(1);
 
 /// Where a round of [`Sweeps::release_held`] begins: after the schedule that the one before looked at
 /// last, so that fires that stay held keep none behind them from being looked at. Likewise a round of
-/// [`crate::retention::Retention::forget_fires`], after an execution.
+/// [`crate::retention::Retention::forget_fires`], after an execution, and of [`Sweeps::forget_keys`],
+/// after a key.
 #[derive(Debug, Default)]
-pub(crate) struct Lap(Mutex<Uuid>);
+pub(crate) struct Lap<T = Uuid>(Mutex<T>);
 
-impl Lap {
-    /// The id after which to look; nil = from the first one on.
-    pub(crate) fn after(&self) -> Uuid {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner)
+impl<T: Clone + Default> Lap<T> {
+    /// That after which to look; the default = from the first one on.
+    pub(crate) fn after(&self) -> T {
+        self.0
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
     }
 
-    /// `last` = the id looked at last; none = there was none behind it.
-    pub(crate) fn looked_up_to(&self, last: Option<Uuid>) {
+    /// `last` = what was looked at last; none = there was none behind it.
+    pub(crate) fn looked_up_to(&self, last: Option<T>) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = last.unwrap_or_default();
     }
 }
@@ -126,8 +139,10 @@ pub trait Sweeps {
     /// Keys whose execution ended longer than `retention` ago: forgotten, a minute after the
     /// ledger has recorded that they may be. From then on a submitted message that may be older
     /// than a forgotten key is [`Refusal::Stale`](crate::executions::Refusal::Stale), whatever
-    /// retention this or another ticker has; a longer one later takes nothing back.
-    async fn forget_keys(&self, retention: Duration, limit: u32) -> Result<u64>;
+    /// retention this or another ticker has; a longer one later takes nothing back. Looks at `limit`
+    /// keys that are so old, behind those of the call before; the call after the last one begins with
+    /// the oldest again.
+    async fn forget_keys(&self, retention: Duration, limit: u32) -> Result<KeysSwept>;
 
     /// Schedules from code that the whole fleet has stopped to define become tombstones: no
     /// session has reported the name for `after` while one that serves the schedule's queue

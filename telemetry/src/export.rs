@@ -13,7 +13,7 @@ use std::time::Duration;
 use opentelemetry::{KeyValue, global};
 use opentelemetry_otlp::{MetricExporter, SpanExporter, WithExportConfig, WithHttpConfig};
 use opentelemetry_sdk::Resource;
-use opentelemetry_sdk::metrics::{PeriodicReader, SdkMeterProvider};
+use opentelemetry_sdk::metrics::{PeriodicReader, SdkMeterProvider, Temporality};
 use opentelemetry_sdk::propagation::TraceContextPropagator;
 use opentelemetry_sdk::trace::{BatchConfigBuilder, BatchSpanProcessor, SdkTracerProvider};
 
@@ -23,6 +23,9 @@ use spoken::Spoken;
 
 /// Spans that wait for the exporter: a burst of dispatches is larger than the SDK's 2,048.
 const QUEUE_MAX: usize = 16_384;
+
+/// What tells the processes of one service apart.
+const INSTANCE: &str = "service.instance.id";
 
 /// What leaves this process.
 #[derive(Debug, Default)]
@@ -35,8 +38,21 @@ pub(crate) struct Exports {
     pub(crate) within: Duration,
     /// In place of the variables'.
     endpoint: Option<String>,
+    /// How long the process is there to be read.
+    life: Life,
     /// What was wrong with the variables, to be said when there is a log.
     pub(crate) complaints: Vec<String>,
+}
+
+/// Whose counts these are.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+enum Life {
+    /// A process that counts on and on: sums since its start, in series of its own.
+    #[default]
+    Long,
+    /// A command, over after one export. Sums since the last export, and series that all runs share:
+    /// in one of its own, the first value would be the only one and nobody would see it rise.
+    Moment,
 }
 
 impl Exports {
@@ -51,9 +67,12 @@ impl Exports {
         exports
     }
 
-    /// Metrics alone; an export may take `within` unless the variables say otherwise.
+    /// Metrics alone, of a command; an export may take `within` unless the variables say otherwise.
     pub(crate) fn metrics_from_env(service: &str, within: Duration) -> Self {
-        let mut exports = Self::default();
+        let mut exports = Self {
+            life: Life::Moment,
+            ..Self::default()
+        };
         exports.set_up(service, false, within);
         exports
     }
@@ -82,7 +101,7 @@ impl Exports {
                 return;
             }
         };
-        let resource = resource(service);
+        let resource = resource(service, self.life);
         if spans {
             self.set_spans(client.clone(), resource.clone());
         }
@@ -137,6 +156,9 @@ impl Exports {
             .with_http_client(client);
         if let Some(endpoint) = &self.endpoint {
             exporter = exporter.with_endpoint(format!("{endpoint}/v1/metrics"));
+        }
+        if self.life == Life::Moment {
+            exporter = exporter.with_temporality(Temporality::Delta);
         }
         let exporter = match exporter.build() {
             Ok(exporter) => Spoken::new("metrics", exporter),
@@ -216,15 +238,22 @@ impl Exports {
 }
 
 /// Who this is: the standard variables, else `service`.
-fn resource(service: &str) -> Resource {
-    let base = Resource::builder()
-        .with_attribute(KeyValue::new("service.version", env!("CARGO_PKG_VERSION")))
-        .with_attribute(KeyValue::new("process.pid", i64::from(std::process::id())));
-    let given = Resource::builder()
-        .build()
+fn resource(service: &str, life: Life) -> Resource {
+    let given = Resource::builder().build();
+    let mut base = Resource::builder()
+        .with_attribute(KeyValue::new("service.version", env!("CARGO_PKG_VERSION")));
+    if life == Life::Long {
+        base = base.with_attribute(KeyValue::new("process.pid", i64::from(std::process::id())));
+        if given.get(&INSTANCE.into()).is_none() {
+            // Neither the host's name nor the pid tells two containers of a role apart.
+            let instance = bellwether_schemas::ids::token().to_string();
+            base = base.with_attribute(KeyValue::new(INSTANCE, instance));
+        }
+    }
+    let is_named = given
         .get(&"service.name".into())
         .is_some_and(|name| !name.as_str().starts_with("unknown_service"));
-    if given {
+    if is_named {
         base.build()
     } else {
         base.with_service_name(service.to_owned()).build()

@@ -20,6 +20,10 @@ use crate::progress::Loop;
 /// How often the standing is shown.
 const EVERY: Duration = Duration::from_secs(1);
 
+/// In place of an age that could not be read. The SDK exports the last value of a gauge for ever: an
+/// old age, or an old 0, would tell of a transaction that nobody has looked for since.
+const UNREAD_AGE_S: f64 = -1.0;
+
 /// From this difference of the two clocks on the log says so.
 const OFFSET_MAX_S: f64 = 1.0;
 
@@ -92,10 +96,12 @@ impl Meter {
                 self.judge(hold);
             }
             Err(error) if error.is_transient() || self.unread => {
+                show_age(UNREAD_AGE_S);
                 tracing::debug!(%error, "what holds cleaning back was not read");
             }
             Err(error) => {
                 self.unread = true;
+                show_age(UNREAD_AGE_S);
                 tracing::warn!(
                     %error,
                     "nobody will be told of transactions that keep dead rows from being removed: \
@@ -109,9 +115,7 @@ impl Meter {
     fn judge(&mut self, hold: Option<Hold>) {
         let limit = self.shared.options.transaction_age_max;
         let (age, notice) = self.holds.look(hold, self.shared.clock.now(), limit);
-        metrics::gauges()
-            .db_transaction_age
-            .record(age.as_secs_f64(), &[]);
+        show_age(age.as_secs_f64());
         match notice {
             Some(Notice::Long(holder)) => tracing::warn!(
                 age_s = age.as_secs(),
@@ -144,6 +148,11 @@ impl Meter {
         }
         self.differ = differ;
     }
+}
+
+/// Age of the transaction that keeps dead rows from being removed.
+fn show_age(age_s: f64) {
+    metrics::gauges().db_transaction_age.record(age_s, &[]);
 }
 
 /// The host's clock, in the middle of the call, minus the ledger's, in seconds.

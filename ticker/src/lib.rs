@@ -81,6 +81,7 @@
 //! which one is not. A loop that panics or ends, or that has not come round for
 //! [`Options::stall_max`], ends the role with an [`Error`]: the process restarts, and loses nothing.
 
+mod behind;
 mod bids;
 mod calls;
 mod clock;

@@ -51,12 +51,14 @@ pub struct Options {
     /// law 9 is judged; default 5 s: the worker, which ends it at the deadline, goes first.
     pub recover_grace: Duration,
 
-    /// Age from which an UNKNOWN execution is an operator's. At most 15 min, by which law 13 is
-    /// judged; default 15 min: a probe, and an effect that is under way, have had their time.
+    /// Age from which an UNKNOWN execution is an operator's, and no probe is sent any more. More than
+    /// `probe_after` and `session_lease`, at most 15 min, by which law 13 is judged; default 15 min: a
+    /// probe, and an effect that is under way, have had their time.
     pub unknown_after: Duration,
 
     /// Time from the loss of an attempt to the first probe of what became of it: one lease of a
-    /// session, so that the lost worker has stopped by then. Default 9 s.
+    /// session, so that the lost worker has stopped by then; a `NotDone` of one that is claimed sooner
+    /// counts as `InProgress`, and another follows. Less than `unknown_after`. Default 9 s.
     pub probe_after: Duration,
 
     /// How long an idempotency key outlives its execution's end. At least 2 days; default 7 days.
@@ -77,7 +79,8 @@ pub struct Options {
     pub definition_gone_after: Duration,
 
     /// Lease of worker sessions: how long no session is declared lost and no execution overdue
-    /// after the view of the ledger broke, and after the start. 1 s to 1 h; default 9 s.
+    /// after the view of the ledger broke, and after the start. 1 s to 10 min, and less than
+    /// `unknown_after`; default 9 s.
     pub session_lease: Duration,
 
     /// Longest boot time between two looks at the ledger that still counts as an unbroken
@@ -90,11 +93,12 @@ pub struct Options {
 
     /// How long the ledger's clock must have gone on without a step, seen by this process, before it
     /// deletes anything for its age: history and idempotency keys. What a clock that is wrong for some
-    /// minutes deletes never comes back. Default 1 h: a host that boots with a wrong clock has set it by then.
+    /// minutes deletes never comes back. More than zero; default 1 h: a host that boots with a wrong clock
+    /// has set it by then.
     pub steady_for: Duration,
 
-    /// Oldest progress of any loop with which the term is still renewed. More than `idle_max`
-    /// and `sweep_every`, and above `call_timeout` + `sweep_every` lest one slow call of a sweep
+    /// Oldest progress of any loop with which the term is still renewed. At least twice `idle_max`
+    /// and `sweep_every`, and more than `call_timeout` with 1.1 times either, lest one slow call
     /// cost the term. Default 15 s.
     pub progress_max: Duration,
 
@@ -131,9 +135,12 @@ pub struct Options {
     pub sweep_rows_max: u32,
 }
 
-/// Shortest and longest lease, of a term or of a worker's session.
+/// Shortest and longest lease of a term.
 const LEASE_MIN: Duration = Duration::from_secs(1);
 const LEASE_MAX: Duration = Duration::from_hours(1);
+/// Longest lease of a worker's session: a probe's `NotDone` counts one lease after the loss, and
+/// after [`UNKNOWN_MAX`] nothing is probed any more.
+const SESSION_LEASE_MAX: Duration = Duration::from_mins(10);
 
 /// The audit's laws 9 and 13 count from these.
 const RECOVER_GRACE_MAX: Duration = Duration::from_secs(5);
@@ -184,17 +191,12 @@ impl Options {
     ///
     /// [`Error::Option`] names the first one that makes no sense.
     pub fn validate(&self) -> Result<(), Error> {
-        let refuse = |name, problem: &str| {
-            Err(Error::Option {
-                name,
-                problem: problem.to_owned(),
-            })
-        };
         // First: the command line and the file say these, and others follow from them.
-        for (name, value) in [("lease", self.lease), ("session_lease", self.session_lease)] {
-            if !(LEASE_MIN..=LEASE_MAX).contains(&value) {
-                return refuse(name, "use 1 s to 1 h");
-            }
+        if !(LEASE_MIN..=LEASE_MAX).contains(&self.lease) {
+            return refuse("lease", "use 1 s to 1 h");
+        }
+        if !(LEASE_MIN..=SESSION_LEASE_MAX).contains(&self.session_lease) {
+            return refuse("session_lease", "use 1 s to 10 min");
         }
         for (name, value) in [
             ("renew_every", self.renew_every),
@@ -203,6 +205,7 @@ impl Options {
             ("sweep_every", self.sweep_every),
             ("idle_max", self.idle_max),
             ("clock_step_max", self.clock_step_max),
+            ("steady_for", self.steady_for),
             ("call_timeout", self.call_timeout),
             ("gauges_every", self.gauges_every),
             ("transaction_age_max", self.transaction_age_max),
@@ -230,9 +233,7 @@ impl Options {
         if self.recover_grace > RECOVER_GRACE_MAX {
             return refuse("recover_grace", "use at most 5 s");
         }
-        if self.unknown_after > UNKNOWN_MAX {
-            return refuse("unknown_after", "use at most 15 min");
-        }
+        self.check_probing()?;
         if self.key_retention < sweeps::KEY_RETENTION_MIN {
             return refuse("key_retention", "use at least 2 days");
         }
@@ -248,15 +249,7 @@ impl Options {
                 return refuse("history_retention", "use at most 3650 days, or off");
             }
         }
-        if self.progress_max < self.idle_max * 2 || self.progress_max < self.sweep_every * 2 {
-            return refuse(
-                "progress_max",
-                "it must be at least twice idle_max and sweep_every",
-            );
-        }
-        if self.stall_max <= self.progress_max {
-            return refuse("stall_max", "it must be more than progress_max");
-        }
+        self.check_progress()?;
         if self.partition_count == Some(0) {
             return refuse("partition_count", "it must be at least 1");
         }
@@ -272,6 +265,51 @@ impl Options {
         Ok(())
     }
 
+    /// What is unknown is probed, with a chance that it counts, before it is an operator's.
+    fn check_probing(&self) -> Result<(), Error> {
+        if self.unknown_after > UNKNOWN_MAX {
+            return refuse("unknown_after", "use at most 15 min");
+        }
+        if self.probe_after >= self.unknown_after {
+            return refuse(
+                "probe_after",
+                "it must be less than unknown_after, else what is unknown is an operator's before \
+                 it is probed",
+            );
+        }
+        if self.session_lease >= self.unknown_after {
+            return refuse(
+                "session_lease",
+                "it must be less than unknown_after, else what is unknown is an operator's before \
+                 a probe's NotDone counts",
+            );
+        }
+        Ok(())
+    }
+
+    /// A loop that waits for one slow call is none that hangs.
+    fn check_progress(&self) -> Result<(), Error> {
+        let rest = self.idle_max.max(self.sweep_every);
+        if self.progress_max < rest.saturating_mul(2) {
+            return refuse(
+                "progress_max",
+                "it must be at least twice idle_max and sweep_every",
+            );
+        }
+        let longest_rest = rest.saturating_add(rest / 10);
+        if self.progress_max <= self.call_timeout.saturating_add(longest_rest) {
+            return refuse(
+                "progress_max",
+                "it must be more than call_timeout with 1.1 times idle_max and sweep_every, else \
+                 one slow call costs the term",
+            );
+        }
+        if self.stall_max <= self.progress_max {
+            return refuse("stall_max", "it must be more than progress_max");
+        }
+        Ok(())
+    }
+
     /// Longest look at the partitions, and longest bid: what is won leaves time for a renewal.
     pub(crate) const fn bid_timeout(&self) -> Duration {
         self.self_fence.saturating_sub(self.renew_every)
@@ -282,6 +320,13 @@ impl Options {
         let random = bellwether_schemas::ids::token().simple().to_string();
         format!("{}/{}/{}", self.host, std::process::id(), &random[..12])
     }
+}
+
+fn refuse(name: &'static str, problem: &str) -> Result<(), Error> {
+    Err(Error::Option {
+        name,
+        problem: problem.to_owned(),
+    })
 }
 
 /// `duration` ±10 %, so that processes started together do not ask together.
@@ -323,20 +368,29 @@ mod tests {
         let forty_days = Duration::from_hours(40 * 24);
         assert_eq!(options.history_retention, Some(forty_days));
         assert_eq!(options.definition_gone_after, Duration::from_mins(10));
-        let slowest_sweep = options.call_timeout + options.sweep_every.mul_f64(1.1);
-        assert!(
-            options.progress_max > slowest_sweep,
-            "one slow call costs no term"
-        );
     }
 
     #[test]
     fn options_that_contradict_each_other_are_refused_by_name() {
         type Change = fn(&mut Options);
-        let cases: [(&str, Change); 20] = [
+        let cases: [(&str, Change); 28] = [
             ("lease", |o| o.lease = Duration::from_millis(999)),
             ("lease", |o| o.lease = LEASE_MAX + Duration::from_millis(1)),
             ("session_lease", |o| o.session_lease = Duration::ZERO),
+            ("session_lease", |o| {
+                o.session_lease = SESSION_LEASE_MAX + Duration::from_millis(1);
+            }),
+            ("session_lease", |o| {
+                o.session_lease = SESSION_LEASE_MAX;
+                o.unknown_after = SESSION_LEASE_MAX;
+            }),
+            ("probe_after", |o| o.probe_after = Duration::from_mins(20)),
+            ("probe_after", |o| o.unknown_after = Duration::from_secs(5)),
+            ("probe_after", |o| o.unknown_after = Duration::ZERO),
+            ("progress_max", |o| {
+                o.call_timeout = o.progress_max.saturating_sub(o.sweep_every.mul_f64(1.1));
+            }),
+            ("progress_max", |o| o.call_timeout = Duration::MAX),
             ("self_fence", |o| o.self_fence = o.lease),
             ("renew_every", |o| o.renew_every = Duration::from_secs(5)),
             ("view_gap", |o| o.view_gap = o.sweep_every),
@@ -354,6 +408,7 @@ mod tests {
             ("partition_count", |o| o.partition_count = Some(0)),
             ("plan_executions_max", |o| o.plan_executions_max = 1001),
             ("sweep_every", |o| o.sweep_every = Duration::ZERO),
+            ("steady_for", |o| o.steady_for = Duration::ZERO),
             ("host", |o| o.host = String::new()),
             ("recover_grace", |o| {
                 o.recover_grace = Duration::from_secs(6);

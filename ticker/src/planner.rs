@@ -17,6 +17,7 @@ use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 use crate::Waker;
+use crate::behind::{self, Notice};
 use crate::calls::{back_off, bounded};
 use crate::clock::BootTime;
 use crate::handle::Shared;
@@ -34,6 +35,20 @@ pub(crate) struct Planner {
     pub(crate) store: Arc<dyn Store>,
     pub(crate) waker: Arc<dyn Waker>,
     pub(crate) shared: Arc<Shared>,
+    pub(crate) behind: behind::Watch,
+}
+
+/// How a round ended.
+enum Turned {
+    /// Without a plan: nothing may be planned now. The rest after it.
+    Rested(Duration),
+    /// What could be planned is.
+    Planned {
+        /// Until the next instant; none where nothing of what is due moved.
+        rest: Option<Duration>,
+        /// What has changed since it was read, or is held by another session.
+        behind: Vec<Uuid>,
+    },
 }
 
 /// What the statements of one round have in common.
@@ -60,8 +75,8 @@ struct Tally {
     unled: usize,
     /// Schedules that moved.
     moved: usize,
-    /// Schedules that had changed and must be read again.
-    behind: usize,
+    /// Schedules that had changed, or whose row another session holds: to be read again.
+    behind: Vec<Uuid>,
     /// The first error, if any.
     error: Option<Error>,
 }
@@ -69,7 +84,7 @@ struct Tally {
 // === impl Planner ===
 
 impl Planner {
-    pub(crate) async fn run(self, stop: CancellationToken) {
+    pub(crate) async fn run(mut self, stop: CancellationToken) {
         let mut terms = self.shared.watch_terms();
         let mut failures = 0;
         let mut trouble = Trouble::with(Loop::Planning.purpose());
@@ -84,34 +99,80 @@ impl Planner {
         }
     }
 
-    /// One round if this process leads anything; how long to rest after it.
-    async fn turn(&self, failures: &mut u32, trouble: &mut Trouble) -> Duration {
-        let options = &self.shared.options;
-        let progress = &self.shared.progress;
+    /// One round if this process leads anything; how long to rest after it. `barren` counts the rounds in
+    /// a row that moved nothing of what is due.
+    async fn turn(&mut self, barren: &mut u32, trouble: &mut Trouble) -> Duration {
         let terms = self.shared.leading();
-        if terms.is_empty() {
-            *failures = 0;
-            progress.succeeded(Loop::Planning, self.shared.clock.now());
-            return options.idle_max;
-        }
-        match self.round(&terms).await {
-            Ok(rest) => {
-                *failures = 0;
-                trouble.over();
-                progress.succeeded(Loop::Planning, self.shared.clock.now());
+        let turned = if terms.is_empty() {
+            self.tell(Vec::new());
+            Ok(Turned::Rested(self.shared.options.idle_max))
+        } else {
+            self.round(&terms).await
+        };
+        let Shared {
+            options,
+            progress,
+            counters,
+            clock,
+            ..
+        } = &*self.shared;
+        let mut back_off = || {
+            *barren += 1;
+            back_off(*barren, options.idle_max)
+        };
+        let rest = match turned {
+            Ok(Turned::Planned { rest: None, .. }) => back_off(),
+            Ok(
+                Turned::Rested(rest)
+                | Turned::Planned {
+                    rest: Some(rest), ..
+                },
+            ) => {
+                *barren = 0;
                 rest
             }
             Err(error) => {
-                *failures += 1;
-                self.shared.counters.plan_errors.add(1);
-                progress.turned(Loop::Planning, self.shared.clock.now());
+                counters.plan_errors.add(1);
+                progress.turned(Loop::Planning, clock.now());
                 trouble.note(&error);
-                back_off(*failures, options.idle_max)
+                return back_off();
             }
+        };
+        if !terms.is_empty() {
+            trouble.over();
+        }
+        progress.succeeded(Loop::Planning, clock.now());
+        if let Ok(Turned::Planned { behind, .. }) = turned {
+            self.tell(behind);
+        }
+        rest
+    }
+
+    /// Whoever holds the row of a schedule for long is told: no round can wait for them.
+    fn tell(&mut self, behind: Vec<Uuid>) {
+        match self.behind.look(behind, self.shared.clock.now()) {
+            Some(Notice::Begun(held)) => tracing::warn!(
+                schedules = held.count,
+                longest = %held.longest,
+                seconds = held.lasted.as_secs(),
+                "schedules are due and cannot be planned: another session of the database holds \
+                 their rows; look for a forgotten transaction, others are planned"
+            ),
+            Some(Notice::Lasting(held)) => tracing::warn!(
+                schedules = held.count,
+                longest = %held.longest,
+                seconds = held.lasted.as_secs(),
+                "schedules still cannot be planned: another session of the database holds their rows"
+            ),
+            Some(Notice::Over(lasted)) => tracing::info!(
+                seconds = lasted.as_secs(),
+                "no other session holds rows of schedules any more that this ticker plans"
+            ),
+            None => {}
         }
     }
 
-    async fn round(&self, terms: &[Term]) -> Result<Duration> {
+    async fn round(&self, terms: &[Term]) -> Result<Turned> {
         let Shared { options, clock, .. } = &*self.shared;
         let sent = clock.now();
         let partitions: Vec<_> = terms.iter().map(|term| term.partition).collect();
@@ -130,7 +191,7 @@ impl Planner {
         .await;
         let held = self.shared.cursors_held_for();
         if held > Duration::ZERO {
-            return Ok(held.min(options.idle_max));
+            return Ok(Turned::Rested(held.min(options.idle_max)));
         }
         let read_all = due.schedules.len() < usize::try_from(options.due_max).unwrap_or(usize::MAX);
         let round = Round {
@@ -148,22 +209,21 @@ impl Planner {
         if let Some(error) = tally.error {
             return Err(error);
         }
-        if tally.unled > 0 && tally.moved + tally.behind == 0 {
-            return Ok(options.idle_max);
+        if tally.unled > 0 && tally.moved == 0 && tally.behind.is_empty() {
+            return Ok(Turned::Rested(options.idle_max));
         }
-        if tally.behind > 0 && tally.moved == 0 {
-            let text = "none of the schedules read moved; they are read again";
-            return Err(Error::new("plan what is due", ErrorKind::Conflict, text));
-        }
-        if tally.behind > 0 || !read_all {
-            return Ok(Duration::ZERO);
-        }
-        Ok(planning::rest_until(
-            next,
-            due.now,
-            clock.now().since(received),
-            options.idle_max,
-        ))
+        let rest = if tally.behind.is_empty() && read_all {
+            let ago = clock.now().since(received);
+            Some(planning::rest_until(next, due.now, ago, options.idle_max))
+        } else if tally.behind.is_empty() || tally.moved > 0 {
+            Some(Duration::ZERO)
+        } else {
+            None
+        };
+        Ok(Turned::Planned {
+            rest,
+            behind: tally.behind,
+        })
     }
 
     /// The steps of each partition by themselves, under the term of that partition.
@@ -299,10 +359,11 @@ impl Planner {
             }
         }
         round.count(steps, &moved, &passed, planned, self.shared.clock.now());
-        let behind = steps.len() - moved.len().min(steps.len());
+        let ids = steps.iter().map(|step| step.schedule_id);
+        let behind: Vec<_> = ids.filter(|id| !moved.contains(id)).collect();
         counters
             .conflicts
-            .add(u64::try_from(behind).unwrap_or(u64::MAX));
+            .add(u64::try_from(behind.len()).unwrap_or(u64::MAX));
         counters.fires.add(planned.fires);
         counters.fires_existing.add(planned.fires_existing);
         counters.executions.add(planned.executions);
@@ -419,7 +480,7 @@ impl Tally {
     fn add(&mut self, other: Self) {
         self.unled += other.unled;
         self.moved += other.moved;
-        self.behind += other.behind;
+        self.behind.extend(other.behind);
         self.error = self.error.take().or(other.error);
     }
 }

@@ -4,9 +4,10 @@
 //! declares somebody lost or overdue asks for an unbroken view first.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use bellwether_schemas::state::{Reason, State};
-use bellwether_store::retention::Forgotten;
+use bellwether_store::retention::{Forgotten, Leftover};
 use bellwether_store::sweeps::Recovered;
 use bellwether_store::{Result, Store};
 use bellwether_telemetry::{Trouble, metrics};
@@ -36,6 +37,20 @@ enum Swept {
     Later,
     /// It met its row limit: look again at once.
     More,
+}
+
+// === impl Swept ===
+
+impl Swept {
+    /// Of a walk with or without an end in sight, which has deleted so many rows.
+    const fn of_walk(more: bool, rows: u64) -> Self {
+        match (more, rows) {
+            (false, _) => Self::Done,
+            // Past what has to stay: there may be much of it, and there is no hurry.
+            (true, 0) => Self::Later,
+            (true, _) => Self::More,
+        }
+    }
 }
 
 // === impl Sweeper ===
@@ -190,15 +205,16 @@ impl Sweeper {
         } = &*self.shared;
         let (limit, within) = (options.sweep_rows_max, options.call_timeout);
         if !self.may_delete(Loop::Keys).await? {
-            return Ok(Swept::Done);
+            return Ok(Swept::Later);
         }
         let call = self.store.forget_keys(options.key_retention, limit);
-        let keys = bounded("forget idempotency keys", within, call).await?;
-        counters.keys_forgotten.add(keys);
+        let named = bounded("forget idempotency keys", within, call).await?;
+        counters.keys_forgotten.add(named.keys);
         let call = self.store.forget_idempotency(options.key_retention, limit);
         let settled = bounded("forget settled idempotency keys", within, call).await?;
         counters.keys_forgotten.add(settled);
-        Ok(self.swept(keys.max(settled)))
+        let more = named.more || settled >= u64::from(limit);
+        Ok(Swept::of_walk(more, named.keys + settled))
     }
 
     /// Ends schedules that the whole fleet has stopped to define.
@@ -244,26 +260,47 @@ impl Sweeper {
         };
         let (limit, within) = (options.sweep_rows_max, options.call_timeout);
         if !self.may_delete(Loop::History).await? {
-            return Ok(Swept::Done);
+            return Ok(Swept::Later);
         }
         let call = self.store.forget_fires(retention, limit);
-        let mut gone = bounded("delete old fires", within, call).await?;
+        let gone = bounded("delete old fires", within, call).await?;
         self.count_forgotten(&gone);
-        if !gone.more {
-            let Shared {
-                clock, progress, ..
-            } = &*self.shared;
-            progress.turned(Loop::History, clock.now());
-            let call = self.store.forget_leftovers(retention, limit);
-            gone = bounded("delete what old fires left behind", within, call).await?;
-            self.count_forgotten(&gone);
+        if gone.more {
+            return Ok(Swept::of_walk(true, gone.rows()));
         }
-        Ok(match (gone.more, gone.rows()) {
-            (false, _) => Swept::Done,
-            // Past what has to stay: there may be much of it, and there is no hurry.
-            (true, 0) => Swept::Later,
-            (true, _) => Swept::More,
-        })
+        self.leftovers(retention).await
+    }
+
+    /// Deletes what old fires leave behind. A kind that fails keeps none of the others.
+    async fn leftovers(&self, retention: Duration) -> Result<Swept> {
+        let Shared {
+            options,
+            clock,
+            progress,
+            ..
+        } = &*self.shared;
+        let (mut more, mut rows, mut failed) = (false, 0, None);
+        for kind in Leftover::ALL {
+            progress.turned(Loop::History, clock.now());
+            let call = self
+                .store
+                .forget_leftovers(kind, retention, options.sweep_rows_max);
+            match bounded(
+                "delete what old fires left behind",
+                options.call_timeout,
+                call,
+            )
+            .await
+            {
+                Ok(gone) => {
+                    self.count_forgotten(&gone);
+                    more |= gone.more;
+                    rows += gone.rows();
+                }
+                Err(error) => failed = failed.or(Some(error)),
+            }
+        }
+        failed.map_or_else(|| Ok(Swept::of_walk(more, rows)), Err)
     }
 
     fn count_forgotten(&self, gone: &Forgotten) {
@@ -377,7 +414,7 @@ const fn idle_turns_of(sweep: Loop) -> u32 {
     match sweep {
         // Their conditions take minutes or days to come true; the one looks at what every session
         // reported.
-        Loop::Definitions | Loop::History => 29,
+        Loop::Definitions | Loop::History | Loop::Keys => 29,
         _ => 0,
     }
 }

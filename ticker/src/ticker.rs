@@ -18,7 +18,7 @@ use crate::planner::Planner;
 use crate::progress::Loop;
 use crate::sweeps::Sweeper;
 use crate::terms::Phase;
-use crate::{Error, Options, Waker, watchdog};
+use crate::{Error, Options, Waker, behind, watchdog};
 
 /// A ticker: one of several, which lead the partitions among them. All that matters of it is in the ledger; it
 /// may be killed at any time.
@@ -161,6 +161,7 @@ impl Ticker {
             store,
             waker,
             shared: Arc::clone(&shared),
+            behind: behind::Watch::default(),
         };
         let stop = stop_work.clone();
         work.spawn(Loop::Planning, async move {

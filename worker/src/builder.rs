@@ -204,7 +204,7 @@ impl Builder {
     }
 
     /// How long what has not started is held, from the delivery of its message on. The defaults
-    /// need no tuning, unless the installation has another `nats_ack_wait`.
+    /// need no tuning.
     pub fn intake(mut self, intake: Intake) -> Self {
         self.intake = intake;
         self
@@ -228,8 +228,7 @@ impl Builder {
     }
 
     /// Takes what is set of `BELLWETHER_DATABASE_URL`, `BELLWETHER_DATABASE_SCHEMA`,
-    /// `BELLWETHER_NATS_URL`, `BELLWETHER_NATS_ACK_WAIT`, `BELLWETHER_NAMESPACE`,
-    /// `BELLWETHER_HEALTH_FILE` (written while [`run`](Self::run) runs) and of
+    /// `BELLWETHER_NATS_URL`, `BELLWETHER_NAMESPACE`, `BELLWETHER_HEALTH_FILE` (written while [`run`](Self::run) runs) and of
     /// `BELLWETHER_WORKER_NAME`, `_MAX_CONCURRENT`, `_PREFETCH`, `_LEASE`, `_RUNTIME_MAX`, `_DRAIN`,
     /// `_KILL_AFTER`, `_UNCLAIMED_MAX`, `_CANCEL_GRACE`, `_LEAKED_MAX` and `_PROBE_TIMEOUT`, which
     /// mean what they mean for `bellwether worker`. An empty one is not set; what cannot be is

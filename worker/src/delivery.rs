@@ -17,6 +17,7 @@ use bellwether_store::executions::{ClaimAsk, Deferral, SubmitAsk};
 use bellwether_telemetry::spans::Heard;
 use uuid::Uuid;
 
+use crate::ack_wait::AckWait;
 use crate::capacity::Place;
 use crate::claims::{Claims, Known};
 use crate::job::Job;
@@ -49,6 +50,8 @@ pub(crate) struct Delivery {
     pub(crate) received: Duration,
     /// Of the lane that it came from.
     pub(crate) last_ours: LastOurs,
+    /// Likewise.
+    pub(crate) ack_wait: AckWait,
 }
 
 /// What the ledger is asked about one message.
@@ -86,6 +89,7 @@ pub(crate) struct Wanted {
     /// Keeps the claim known from before it is asked for.
     pub(crate) known: Option<Known>,
     pub(crate) received: Duration,
+    pub(crate) ack_wait: AckWait,
     /// For the spans.
     pub(crate) heard: Heard,
 }
@@ -110,6 +114,7 @@ impl Reader {
             place,
             received,
             last_ours,
+            ack_wait,
         } = delivery;
         let reply = message.reply.clone().ok_or("it has no ack subject")?;
         let heard = trace::heard(&message, &self.js);
@@ -139,6 +144,7 @@ impl Reader {
             place,
             known,
             received,
+            ack_wait,
             heard,
         })
     }

@@ -8,7 +8,7 @@ use bellwether_schemas::duration;
 use bellwether_store as store;
 
 use crate::builder::Builder;
-use crate::lease::Lease;
+use crate::lease::TTL_MAX;
 
 /// The beginning of every variable that is a worker's.
 const PREFIX: &str = "BELLWETHER_WORKER_";
@@ -106,12 +106,9 @@ fn clocks_of_the_session(
     variables: &impl Variables,
 ) -> Result<Builder, Refused> {
     let (second, hour) = (Duration::from_secs(1), Duration::from_hours(1));
-    if let Some(ttl) = time(variables, "BELLWETHER_WORKER_LEASE", second, hour)? {
-        let runtime_max = builder.lease.runtime_max;
-        builder = builder.lease(Lease {
-            runtime_max,
-            ..Lease::of(ttl)
-        });
+    if let Some(ttl) = time(variables, "BELLWETHER_WORKER_LEASE", second, TTL_MAX)? {
+        let lease = builder.lease.of_length(ttl);
+        builder = builder.lease(lease);
     }
     let name = "BELLWETHER_WORKER_RUNTIME_MAX";
     if let Some(limit) = time(variables, name, second * 2, hour * 24)? {
@@ -132,11 +129,8 @@ fn clocks_of_attempts(
 ) -> Result<Builder, Refused> {
     let (least, second) = (Duration::from_millis(100), Duration::from_secs(1));
     let (hour, day) = (Duration::from_hours(1), Duration::from_hours(24));
-    if let Some(wait) = time(variables, "BELLWETHER_NATS_ACK_WAIT", second * 9, hour)? {
-        builder.intake.ack_wait = wait;
-    }
     if let Some(limit) = time(variables, "BELLWETHER_WORKER_UNCLAIMED_MAX", least, hour)? {
-        builder.intake.unclaimed_max = limit;
+        builder.intake.unclaimed_max = Some(limit);
     }
     if let Some(limit) = time(variables, "BELLWETHER_WORKER_CANCEL_GRACE", least, day)? {
         builder = builder.cancel_grace(limit);
@@ -180,6 +174,7 @@ mod tests {
 
     use super::*;
     use crate::error::Error;
+    use crate::lease::Lease;
     use crate::{Job, Worker};
 
     impl Variables for BTreeMap<&str, &str> {
@@ -219,7 +214,6 @@ mod tests {
             ("BELLWETHER_WORKER_LEAKED_MAX", "1"),
             ("BELLWETHER_WORKER_PROBE_TIMEOUT", "45s"),
             ("BELLWETHER_WORKER_UNCLAIMED_MAX", "25s"),
-            ("BELLWETHER_NATS_ACK_WAIT", "30s"),
         ]);
         let settings = worker.unwrap().settings();
         assert_eq!(settings.name, "night");
@@ -238,33 +232,56 @@ mod tests {
         );
         assert_eq!(settings.leaked_max, 1);
         assert_eq!(settings.probe_timeout, Duration::from_secs(45));
-        let intake = settings.intake;
-        assert_eq!(
-            (intake.ack_wait.as_secs(), intake.unclaimed_max.as_secs()),
-            (30, 25)
-        );
+        let unclaimed_max = settings.intake.unclaimed_max;
+        assert_eq!(unclaimed_max, Some(Duration::from_secs(25)));
         assert_eq!(Lease::of(Duration::from_secs(9)), Lease::default());
+    }
+
+    #[test]
+    fn a_variable_changes_the_length_of_a_lease_and_no_other_clock_of_the_program() {
+        let secs = Duration::from_secs;
+        let of_the_program = Lease {
+            runtime_max: secs(300),
+            compare_every: secs(2),
+            compare_failing_max: secs(7),
+            ..Lease::of(secs(6))
+        };
+        let set = BTreeMap::from([("BELLWETHER_WORKER_LEASE", "18s")]);
+        let lease = apply(Worker::builder().lease(of_the_program), &set)
+            .unwrap()
+            .lease;
+        let clocks = |lease: Lease| {
+            (
+                lease.runtime_max,
+                lease.compare_every,
+                lease.compare_failing_max,
+            )
+        };
+        assert_eq!(clocks(lease), clocks(of_the_program));
+        let other = |lease: Lease| {
+            (
+                lease.ttl,
+                lease.renew_every,
+                lease.fence_after,
+                lease.cancel_after,
+            )
+        };
+        assert_eq!(other(lease), other(Lease::of(secs(18))));
     }
 
     #[test]
     fn a_refusal_names_the_variable_and_what_is_unknown_is_found() {
         for (name, value, words) in [
             ("BELLWETHER_WORKER_DRAIN", "soon", "is no duration"),
-            ("BELLWETHER_WORKER_LEASE", "2h", "use 1s to 1h"),
+            ("BELLWETHER_WORKER_LEASE", "11m", "use 1s to 10m"),
             ("BELLWETHER_WORKER_PREFETCH", "0", "from 1 on"),
-            ("BELLWETHER_NATS_ACK_WAIT", "8s", "use 9s to 1h"),
+            ("BELLWETHER_WORKER_UNCLAIMED_MAX", "2h", "use 100ms to 1h"),
             ("BELLWETHER_WORKER_RUNTIME_MAX", "1s", "use 2s to 1d"),
             ("BELLWETHER_WORKER_LEAKED_MAX", "none", "from 1 on"),
         ] {
             let said = built(&[(name, value)]).map(drop).unwrap_err().to_string();
             assert!(said.contains(name) && said.contains(words), "{said}");
         }
-        let late = built(&[("BELLWETHER_WORKER_UNCLAIMED_MAX", "10s")]);
-        let said = late.map(drop).unwrap_err().to_string();
-        assert!(
-            said.contains("unclaimed_max") && said.contains("nats_ack_wait"),
-            "{said}"
-        );
         let set = BTreeMap::from([
             ("BELLWETHER_WORKER_DRIAN", "1s"),
             ("BELLWETHER_WORKER_DRAIN", "1s"),

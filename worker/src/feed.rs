@@ -211,9 +211,10 @@ impl Feeder {
     fn forget(&mut self, all: bool) {
         let (now, unclaimed_max) = (clock::boot(), self.intake.unclaimed_max);
         let before = self.held.buffer.len();
-        self.held
-            .buffer
-            .retain(|wanted| !all && now.saturating_sub(wanted.received) < unclaimed_max);
+        self.held.buffer.retain(|wanted| {
+            let held_max = wanted.ack_wait.held_max(unclaimed_max);
+            !all && now.saturating_sub(wanted.received) < held_max
+        });
         self.counted.forgotten(before - self.held.buffer.len());
     }
 

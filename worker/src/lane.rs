@@ -11,6 +11,7 @@ use bytes::Bytes;
 use futures_util::StreamExt;
 use tokio_util::sync::CancellationToken;
 
+use crate::ack_wait::AckWait;
 use crate::capacity::Reserved;
 use crate::clock;
 use crate::delivery::{LastOurs, NOTHING_YET, Source};
@@ -51,6 +52,7 @@ pub(crate) struct Lane {
     pub(crate) since: Duration,
     pub(crate) last_ours: LastOurs,
     pub(crate) trouble: Trouble,
+    pub(crate) ack_wait: AckWait,
     /// Where it is asked.
     next: String,
     /// For people.
@@ -102,6 +104,7 @@ impl Lane {
             since: clock::boot(),
             last_ours: LastOurs::new(NOTHING_YET.into()),
             trouble: Trouble::with("pull messages").after(PATIENCE),
+            ack_wait: AckWait::of(stream, consumer),
             next: format!("$JS.API.CONSUMER.MSG.NEXT.{stream}.{consumer}"),
             name: format!("{stream}/{consumer}"),
         }
@@ -113,6 +116,7 @@ impl Lane {
 
     pub(crate) fn paused(&mut self, pause: &Pause, now: Duration) {
         self.state = State::Paused(now + between(pause.low, pause.high));
+        self.ack_wait.doubt();
         self.trouble
             .note(&format_args!("consumer {}: {}", self.name, pause.why));
     }

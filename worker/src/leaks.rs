@@ -7,6 +7,7 @@
 
 use std::sync::Arc;
 
+use bellwether_telemetry::metrics;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
@@ -19,10 +20,15 @@ impl Leaks {
         *self.0.borrow()
     }
 
-    /// One more, until the guard is dropped.
-    pub(crate) fn one_more(&self) -> Leaked {
+    /// One more of this queue, here and in the gauge, until the guard is dropped.
+    pub(crate) fn one_more(&self, queue: &str) -> Leaked {
+        let of = [metrics::queue(queue)];
+        metrics::gauges().worker_leaked.add(1, &of);
         self.0.send_modify(|count| *count += 1);
-        Leaked(self.clone())
+        Leaked {
+            among: self.clone(),
+            of,
+        }
     }
 
     /// Stops the worker once `most` slots are leaked; `too_many` says that this was why.
@@ -46,13 +52,17 @@ impl Leaks {
     }
 }
 
-/// One handler that was given up.
+/// One handler that was given up, or one probe that blocks its thread.
 #[derive(Debug)]
-pub(crate) struct Leaked(Leaks);
+pub(crate) struct Leaked {
+    among: Leaks,
+    of: [metrics::Label; 1],
+}
 
 impl Drop for Leaked {
     fn drop(&mut self) {
-        self.0.0.send_modify(|count| *count -= 1);
+        metrics::gauges().worker_leaked.add(-1, &self.of);
+        self.among.0.send_modify(|count| *count -= 1);
     }
 }
 
@@ -65,11 +75,11 @@ mod tests {
         let leaks = Leaks::default();
         let (stop, too_many) = (CancellationToken::new(), CancellationToken::new());
         let watching = tokio::spawn(leaks.clone().watch(2, stop.clone(), too_many.clone()));
-        drop(leaks.one_more());
-        let first = leaks.one_more();
+        drop(leaks.one_more("q"));
+        let first = leaks.one_more("q");
         assert_eq!(leaks.count(), 1);
         assert!(!stop.is_cancelled());
-        let _second = leaks.one_more();
+        let _second = leaks.one_more("q");
         watching.await.unwrap();
         assert!(stop.is_cancelled() && too_many.is_cancelled());
         drop(first);

@@ -44,15 +44,17 @@
 //!
 //! A message of an `unknown` execution asks for a probe instead: `prober` calls the job's.
 //!
-//! Beside that, `session` keeps the worker's lease from a thread of its own, and `reconcile`
-//! gives back what the ledger holds for this worker and it does not know; `cancel` passes
-//! requests to cancel on. `worker` starts and stops it all.
+//! Beside that, `ack_wait` reads how long the broker lets a message wait, `session` keeps the
+//! worker's lease from a thread of its own, and `reconcile` gives back what the ledger holds for
+//! this worker and it does not know; `cancel` passes requests to cancel on. `worker` starts and
+//! stops it all.
 //!
 //! # How to add an outcome
 //!
 //! A variant of [`Outcome`] here and of `Outcome` in `bellwether-store`, which says what the
 //! ledger makes of it; `run::Verdict` translates; `stats` has its word.
 
+mod ack_wait;
 mod broker;
 mod budget;
 mod builder;

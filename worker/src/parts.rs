@@ -8,13 +8,14 @@ use bellwether_store::Store;
 use bellwether_telemetry::metrics;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
-use tokio::sync::{mpsc, watch};
-use tokio::task::JoinSet;
+use tokio::sync::{Notify, mpsc, watch};
+use tokio::task::{JoinError, JoinSet};
 use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use uuid::Uuid;
 
+use crate::ack_wait::AckWaits;
 use crate::budget::{CLOSE, FLUSH};
 use crate::cancel;
 use crate::checkpoint::Checkpoints;
@@ -71,7 +72,9 @@ impl Started {
         let claims = Claims::default();
 
         let mut parts = JoinSet::new();
-        parts.spawn(self.puller(deliver, is_open).run());
+        let puller = self.puller(deliver, is_open);
+        parts.spawn(self.ack_waits(&puller).run());
+        parts.spawn(puller.run());
         parts.spawn(reconcile::run(
             Arc::clone(&self.ledger),
             Arc::clone(&self.keeper),
@@ -122,13 +125,10 @@ impl Started {
         let mut broken = watch_over(feeding, &mut parts, &mut committing, &stop).await;
 
         // Every attempt's task ends after its result is in the commit queue.
-        drain
-            .finish(&handlers, &leaving, &self.handle.capacity, &stop_now)
-            .await;
+        let finishing = drain.finish(&handlers, &leaving, &self.handle.capacity, &stop_now);
+        broken |= watch_over(finishing.boxed(), &mut parts, &mut committing, &stop).await;
         flush.cancel();
-        while let Some(ended) = committing.join_next().await {
-            broken |= ended.is_err() && broke("committer");
-        }
+        broken |= see_off(&mut committing, &mut parts).await;
         // What handlers that run on say from here on reaches nobody.
         give_up.cancel();
         stop_now.cancel();
@@ -136,7 +136,7 @@ impl Started {
         let _best_effort = timeout(FLUSH, self.client.flush()).await;
         broken |= !self.keeper.is_alive() && broke("session");
         // The parts hold connections, too.
-        parts.shutdown().await;
+        broken |= end(&mut parts).await;
         if timeout(CLOSE, close(&self.keeper, self.ledger.as_ref()))
             .await
             .is_err()
@@ -210,14 +210,25 @@ impl Started {
             deliveries,
             open,
             counted: self.handle.counted.clone(),
+            ack_wait_wanted: Arc::new(Notify::new()),
+        }
+    }
+
+    fn ack_waits(&self, puller: &Puller) -> AckWaits {
+        let lanes = puller.lanes.iter();
+        AckWaits {
+            js: self.js.clone(),
+            all: lanes.map(|lane| lane.ack_wait.clone()).collect(),
+            asked: self.plan.intake.unclaimed_max,
+            wanted: Arc::clone(&puller.ack_wait_wanted),
         }
     }
 }
 
-/// Runs the feeder to its end. A part that panics stops the worker in order, for nothing else
-/// would ever say that it is gone; true if one did.
+/// Runs the feeder, or a drain, to its end. A part that panics stops the worker in order, for nothing
+/// else would ever say that it is gone; true if one did.
 async fn watch_over(
-    mut feeding: BoxFuture<'_, ()>,
+    mut work: BoxFuture<'_, ()>,
     parts: &mut JoinSet<()>,
     committing: &mut JoinSet<()>,
     stop: &CancellationToken,
@@ -225,7 +236,7 @@ async fn watch_over(
     let mut broken = false;
     loop {
         let (name, ended) = tokio::select! {
-            () = &mut feeding => return broken,
+            () = &mut work => return broken,
             Some(ended) = parts.join_next() => ("part", ended),
             Some(ended) = committing.join_next() => ("committer", ended),
         };
@@ -235,6 +246,36 @@ async fn watch_over(
             stop.cancel();
         }
     }
+}
+
+/// Waits until the last results are committed; true if the committer or a part broke meanwhile.
+async fn see_off(committing: &mut JoinSet<()>, parts: &mut JoinSet<()>) -> bool {
+    let mut broken = false;
+    while !committing.is_empty() {
+        let (name, ended) = tokio::select! {
+            Some(ended) = committing.join_next() => ("committer", ended),
+            Some(ended) = parts.join_next() => ("part", ended),
+            else => break,
+        };
+        broken |= ended.is_err_and(|error| fell(name, &error));
+    }
+    broken
+}
+
+/// Ends the parts that go on for ever; true if one broke before that.
+async fn end(parts: &mut JoinSet<()>) -> bool {
+    let mut broken = false;
+    parts.abort_all();
+    while let Some(ended) = parts.join_next().await {
+        broken |= ended.is_err_and(|error| error.is_panic() && fell("part", &error));
+    }
+    broken
+}
+
+/// Says that a part broke, and counts it.
+fn fell(name: &'static str, error: &JoinError) -> bool {
+    tracing::error!(%error, "a part of the worker broke while it stopped");
+    broke(name)
 }
 
 /// Counts a part that broke; true, as its caller goes on to say.
@@ -283,5 +324,46 @@ mod tests {
             let broken = timeout(Duration::from_secs(10), watched).await;
             assert_eq!(broken, Ok(true), "{of_the_parts}");
         }
+    }
+
+    #[tokio::test]
+    async fn a_part_that_panics_while_the_worker_stops_breaks_it_too() {
+        let (mut parts, mut committing) = (JoinSet::new(), JoinSet::new());
+        let stop = CancellationToken::new();
+        stop.cancel();
+        // While the handlers finish: nothing ends this but the part's own end.
+        let (gone, is_gone) = tokio::sync::oneshot::channel();
+        parts.spawn(async move {
+            let _told: tokio::sync::oneshot::Sender<()> = gone;
+            panic!("a fault while handlers finish");
+        });
+        let finishing = async {
+            let _gone = is_gone.await;
+            sleep(Duration::from_millis(1)).await;
+        };
+        assert!(watch_over(finishing.boxed(), &mut parts, &mut committing, &stop).await);
+
+        // While the last results are committed.
+        let (gone, is_gone) = tokio::sync::oneshot::channel();
+        parts.spawn(async move {
+            let _told: tokio::sync::oneshot::Sender<()> = gone;
+            panic!("a fault while results are committed");
+        });
+        committing.spawn(async {
+            let _gone = is_gone.await;
+            sleep(Duration::from_millis(1)).await;
+        });
+        assert!(see_off(&mut committing, &mut parts).await);
+
+        // Before it is ended; what only goes on is not broken.
+        parts.spawn(std::future::pending());
+        assert!(!end(&mut parts).await);
+        let (gone, is_gone) = tokio::sync::oneshot::channel();
+        parts.spawn(async move {
+            let _told: tokio::sync::oneshot::Sender<()> = gone;
+            panic!("a fault at the very end");
+        });
+        let _gone = is_gone.await;
+        assert!(end(&mut parts).await);
     }
 }

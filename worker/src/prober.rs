@@ -102,21 +102,21 @@ impl Prober {
             Said::Nothing => self.give_back(&probe).await,
         }
         if let Some(task) = left {
-            self.leave(task).await;
+            self.leave(&probe.queue, task).await;
         }
         drop(place);
     }
 
     /// Waits for an aborted probe. It ends at its next await, and has its slot until then; one that
     /// blocks its thread for longer than a handler may take to obey is leaked as a handler is.
-    async fn leave(&self, mut task: JoinHandle<Answer>) {
+    async fn leave(&self, queue: &str, mut task: JoinHandle<Answer>) {
         if tokio::time::timeout(self.cancel_grace, &mut task)
             .await
             .is_ok()
         {
             return;
         }
-        let _leaked = self.leaks.one_more();
+        let _leaked = self.leaks.one_more(queue);
         tracing::error!(
             leaked = self.leaks.count(),
             "a probe blocks its thread and does not stop: its slot is leaked",
@@ -337,6 +337,10 @@ fn understood(ended: Result<Answer, JoinError>) -> Said {
 #[cfg(test)]
 #[expect(clippy::panic, reason = "tests")]
 mod tests {
+    use opentelemetry_sdk::metrics::data::{
+        AggregatedMetrics, MetricData, ResourceMetrics, ScopeMetrics, SumDataPoint,
+    };
+    use opentelemetry_sdk::metrics::{InMemoryMetricExporter, SdkMeterProvider};
     use uuid::Uuid;
 
     use super::*;
@@ -378,5 +382,66 @@ mod tests {
         assert!(note.contains("no such table"), "{note}");
         let (_, note) = ended(async |_| Probed::cannot_tell("x".repeat(5_000))).await;
         assert_eq!(note.chars().count(), ERROR_TEXT_MAX);
+    }
+
+    /// The newest value of an up-down counter, over its series with this queue.
+    fn level(exporter: &InMemoryMetricExporter, queue: &str) -> i64 {
+        let batches = exporter.get_finished_metrics().unwrap();
+        let newest = batches.last().into_iter();
+        let metrics = newest
+            .flat_map(ResourceMetrics::scope_metrics)
+            .flat_map(ScopeMetrics::metrics);
+        let of_it = metrics.filter(|metric| metric.name() == "bellwether.worker.leaked");
+        let points = of_it.flat_map(|metric| match metric.data() {
+            AggregatedMetrics::I64(MetricData::Sum(sum)) => sum.data_points().collect::<Vec<_>>(),
+            other => panic!("{other:?}"),
+        });
+        let here = points.filter(|point| {
+            let mut labels = point.attributes();
+            labels.any(|label| label.value.as_str() == queue)
+        });
+        here.map(SumDataPoint::value).sum()
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn a_probe_that_blocks_its_thread_is_among_the_leaked_until_it_returns() {
+        let exporter = InMemoryMetricExporter::default();
+        let provider = SdkMeterProvider::builder()
+            .with_periodic_exporter(exporter.clone())
+            .build();
+        opentelemetry::global::set_meter_provider(provider.clone());
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("ledger.db");
+        let options = store::Options::new(format!("sqlite:{}", file.display()));
+        store::migrate(&options).await.unwrap();
+        let leaks = Leaks::default();
+        let prober = Prober {
+            ledger: store::connect(&options).await.unwrap(),
+            counted: Counted::default(),
+            timeout: Duration::from_secs(1),
+            settled_after: Duration::ZERO,
+            give_up: CancellationToken::new(),
+            leaks: leaks.clone(),
+            cancel_grace: Duration::from_millis(1),
+        };
+        let (release, released) = std::sync::mpsc::sync_channel::<()>(0);
+        let blocked = tokio::spawn(async move {
+            let _gone = released.recv();
+            Ok(Ok(Probed::Done))
+        });
+        let leaving = tokio::spawn(async move { prober.leave("slow", blocked).await });
+        let most = Duration::from_mins(1);
+        let seen = tokio::time::timeout(most, async {
+            while leaks.count() == 0 {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+        });
+        seen.await.unwrap();
+        provider.force_flush().unwrap();
+        assert_eq!(level(&exporter, "slow"), 1);
+        drop(release);
+        tokio::time::timeout(most, leaving).await.unwrap().unwrap();
+        provider.force_flush().unwrap();
+        assert_eq!((leaks.count(), level(&exporter, "slow")), (0, 0));
     }
 }

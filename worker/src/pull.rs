@@ -27,7 +27,7 @@ use bellwether_schemas::subject::Subjects;
 use bellwether_telemetry::Trouble;
 use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt, StreamExt, future::BoxFuture};
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{Notify, mpsc, watch};
 use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
@@ -66,6 +66,8 @@ pub(crate) struct Puller {
     /// Whether messages are wanted at all.
     pub(crate) open: watch::Receiver<bool>,
     pub(crate) counted: Counted,
+    /// A lane's `AckWait` is to be read.
+    pub(crate) ack_wait_wanted: Arc<Notify>,
 }
 
 /// The pulls that wait.
@@ -97,6 +99,7 @@ impl Puller {
             self.until_ours(&mut trouble).await;
             for lane in &mut self.lanes {
                 lane.state = State::Look;
+                lane.ack_wait.doubt();
             }
             match self.pull(connects, &mut round, &mut trouble).await {
                 Ok(()) if self.deliveries.is_closed() => return,
@@ -230,12 +233,16 @@ impl Puller {
         let lane = &mut self.lanes[lane];
         lane.trouble.over();
         self.counted.received();
+        if lane.ack_wait.delivered(received) {
+            self.ack_wait_wanted.notify_one();
+        }
         let delivery = Delivery {
             message,
             source: lane.source,
             place: reserved.take().of_queue(&lane.queue),
             received,
             last_ours: Arc::clone(&lane.last_ours),
+            ack_wait: lane.ack_wait.clone(),
         };
         // Nobody takes it any more only when the worker stops: AckWait brings it to another.
         let _stopping = self.deliveries.send(delivery).await;

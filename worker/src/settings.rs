@@ -114,8 +114,7 @@ impl Settings {
                 "compare_failing_max",
                 Setting::Time(self.lease.compare_failing_max),
             ),
-            ("ack_wait", Setting::Time(self.intake.ack_wait)),
-            ("unclaimed_max", Setting::Time(self.intake.unclaimed_max)),
+            ("unclaimed_max", self.unclaimed_max()),
             ("unstarted_max", Setting::Time(self.intake.unstarted_max)),
             ("ahead_max", Setting::Time(self.intake.ahead_max)),
             ("drain", Setting::Time(self.drain)),
@@ -134,6 +133,13 @@ impl Settings {
         ]
     }
 
+    fn unclaimed_max(&self) -> Setting {
+        match self.intake.unclaimed_max {
+            Some(max) => Setting::Time(max),
+            None => Setting::Text("four fifths of the consumer's AckWait".to_owned()),
+        }
+    }
+
     /// The same rows as one line of the log.
     pub(crate) fn say(&self) {
         let time = duration::show;
@@ -150,8 +156,7 @@ impl Settings {
             runtime_max = time(self.lease.runtime_max),
             compare_every = time(self.lease.compare_every),
             compare_failing_max = time(self.lease.compare_failing_max),
-            ack_wait = time(self.intake.ack_wait),
-            unclaimed_max = time(self.intake.unclaimed_max),
+            unclaimed_max = %self.unclaimed_max(),
             unstarted_max = time(self.intake.unstarted_max),
             ahead_max = time(self.intake.ahead_max),
             drain = time(self.drain),

@@ -26,6 +26,7 @@ pub(crate) async fn open_ledger(
     database: &store::Options,
 ) -> Result<(Arc<dyn Store>, Uuid), Error> {
     let mut database = database.clone();
+    database.role = database.role.or(Some(store::grants::Role::Worker));
     // On SQLite it is the wait for the one writer, and holds no row of somebody else's.
     if database.backend()? == store::Backend::Postgres {
         database.lock_timeout = database.lock_timeout.min(HELD_MAX);

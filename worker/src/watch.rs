@@ -11,7 +11,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bellwether_store::executions::{Claimed, Outcome as Sent};
-use bellwether_telemetry::metrics;
 use tokio::task::{JoinError, JoinHandle};
 use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
@@ -122,11 +121,8 @@ impl Leak {
             why = ?self.over,
             "handler runs on although it was told to stop: it is given up and keeps its slot",
         );
-        let leaked = self.tools.leaks.one_more();
-        let of = [metrics::queue(&claimed.queue)];
-        metrics::gauges().worker_leaked.add(1, &of);
+        let leaked = self.tools.leaks.one_more(&claimed.queue);
         let handled: Handled = task.await;
-        metrics::gauges().worker_leaked.add(-1, &of);
         self.requested.obeyed(&claimed.queue);
         drop(leaked);
         let verdict = Verdict {

@@ -124,7 +124,7 @@ async fn hung(cluster: &Cluster, name: &str) {
 
 /// A sweep takes the attempt at its deadline, before the worker says the same of it.
 async fn hung_to_a_sweep(cluster: &Cluster, name: &str) {
-    let deaf = Deaf::begins(cluster, name, Duration::from_secs(1)).await;
+    let deaf = Deaf::begins(cluster, name, Duration::from_secs(15)).await;
     deadline_has_passed(&cluster.database, name).await;
     let view = cluster.until_state(deaf.id, State::Unknown).await;
     assert_eq!(view.error.as_deref(), Some("no result before the deadline"));

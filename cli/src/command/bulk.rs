@@ -7,6 +7,7 @@ use serde::Serialize;
 use uuid::Uuid;
 
 use crate::exit::{Failure, PARTIAL, Result};
+use crate::interrupt::Interrupt;
 use crate::output::{self, Format};
 
 /// What became of one of the things that were named.
@@ -23,14 +24,16 @@ pub(crate) struct Done<T> {
 pub(crate) struct Bulk<T> {
     named: usize,
     done: Vec<Done<T>>,
-    /// The ledger did not answer: the rest was not tried.
+    /// The ledger did not answer, or the command was asked to end: the rest was not tried.
     stopped: Option<Failure>,
 }
 
 impl<T: Serialize> Bulk<T> {
-    /// Does `act` for one batch after the other, until the ledger does not answer: what was done
-    /// before that must be told. Answers stand in the order of the batch.
+    /// Does `act` for one batch after the other, until the ledger does not answer or the command is
+    /// asked to end: what was done before that must be told. A batch is never left in the middle, for
+    /// then nobody would know what became of it. Answers stand in the order of the batch.
     pub(crate) async fn run(
+        interrupt: &Interrupt,
         ids: &[Uuid],
         batch: usize,
         mut act: impl AsyncFnMut(&[Uuid]) -> Result<Vec<Done<T>>>,
@@ -41,6 +44,10 @@ impl<T: Serialize> Bulk<T> {
             stopped: None,
         };
         for batch in ids.chunks(batch) {
+            if let Some(failure) = interrupt.failure("interrupted: the others were not tried") {
+                bulk.stopped = Some(failure);
+                break;
+            }
             match act(batch).await {
                 Ok(done) => bulk.done.extend(done),
                 Err(failure) => {
@@ -54,6 +61,7 @@ impl<T: Serialize> Bulk<T> {
 
     /// [`Self::run`] for one after the other.
     pub(crate) async fn run_each(
+        interrupt: &Interrupt,
         ids: &[Uuid],
         mut act: impl AsyncFnMut(Uuid) -> Result<Done<T>>,
     ) -> Self {
@@ -64,7 +72,7 @@ impl<T: Serialize> Bulk<T> {
             }
             Ok(done)
         };
-        Self::run(ids, 1, one).await
+        Self::run(interrupt, ids, 1, one).await
     }
 
     /// What was done, to be amended.
@@ -73,7 +81,8 @@ impl<T: Serialize> Bulk<T> {
     }
 
     /// Prints what went well and answers with what did not: one failure as itself, several as
-    /// one with their common exit code, else [`PARTIAL`].
+    /// one with their common exit code, else [`PARTIAL`]; of a command that was asked to end with the
+    /// code that says so.
     pub(crate) fn finish(self, verb: &str, format: Format) -> Result<()> {
         let Self {
             named,
@@ -109,7 +118,10 @@ fn sum(mut failures: Vec<(usize, Failure)>, named: usize, verb: &str) -> Option<
     }
     let alike = failures.iter().all(|(_, failure)| failure.code == first);
     let failed: usize = failures.iter().map(|(count, _)| count).sum();
-    let code = if alike && failed == named {
+    let mut interrupts = failures.iter().filter(|(_, one)| one.is_interrupt());
+    let code = if let Some((_, interrupt)) = interrupts.next() {
+        interrupt.code
+    } else if alike && failed == named {
         first
     } else {
         PARTIAL
@@ -160,7 +172,7 @@ pub(crate) fn confirm(what: &str, yes: bool) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::sum;
-    use crate::exit::{Failure, NOT_FOUND, PARTIAL, REFUSED, UNREACHABLE};
+    use crate::exit::{Failure, INTERRUPTED, NOT_FOUND, PARTIAL, REFUSED, UNREACHABLE};
 
     #[test]
     fn the_exit_code_is_the_common_one_or_partial() {
@@ -176,6 +188,8 @@ mod tests {
         assert_eq!(code(&[REFUSED, REFUSED], 2), Some(REFUSED));
         assert_eq!(code(&[REFUSED, NOT_FOUND], 2), Some(PARTIAL));
         assert_eq!(code(&[REFUSED], 2), Some(PARTIAL));
+        assert_eq!(code(&[INTERRUPTED], 2), Some(INTERRUPTED));
+        assert_eq!(code(&[REFUSED, INTERRUPTED], 9), Some(INTERRUPTED));
         let stopped = sum(vec![(2, Failure::new(UNREACHABLE, "away"))], 3, "done");
         let stopped = stopped.map(|failure| (failure.code, failure.message));
         let said = "2 of 3 were not done:\n  away".to_owned();

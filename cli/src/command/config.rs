@@ -7,7 +7,7 @@ use clap::Subcommand;
 use serde::Serialize;
 
 use crate::config::Settings;
-use crate::config::key::{KEYS, Kind, Otherwise};
+use crate::config::key::{self, Kind, Otherwise};
 use crate::exit::Result;
 use crate::output::{self, Format};
 
@@ -55,7 +55,7 @@ fn show(settings: Settings, with_origin: bool, format: Format) -> Result<()> {
             .as_ref()
             .map_or_else(|| "default".to_owned(), |(_, origin)| origin.to_string()),
     };
-    let keys = KEYS.iter().map(|key| match config.value(key) {
+    let keys = key::all().map(|key| match config.value(key) {
         Some((value, origin)) => Shown {
             key: key.path(),
             value: Some(match key.kind {
@@ -73,10 +73,9 @@ fn show(settings: Settings, with_origin: bool, format: Format) -> Result<()> {
     let rows: Vec<Shown> = std::iter::once(file).chain(keys).collect();
     let in_words = |row: &Shown| match &row.value {
         Some(value) => value.clone(),
-        None => KEYS
-            .iter()
+        None => key::all()
             .find(|key| key.path() == row.key)
-            .map(|key| key.default_in_words())
+            .map(key::Key::default_in_words)
             .filter(|words| !words.is_empty())
             .map_or_else(|| "-".to_owned(), |words| format!("({words})")),
     };
@@ -101,7 +100,7 @@ fn sample() -> String {
                     # Found as bellwether.toml in the folder of a command, or by --config.\n"
         .to_owned();
     let mut section = "";
-    for key in KEYS {
+    for key in key::all() {
         // Writing to a String cannot fail.
         if key.section != section {
             section = key.section;

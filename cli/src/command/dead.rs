@@ -17,6 +17,7 @@ use super::bulk::{self, Bulk, Done};
 use super::{body, parse};
 use crate::config::Config;
 use crate::exit::{Failure, NOT_FOUND, REFUSED, Result};
+use crate::interrupt::Interrupt;
 use crate::output::{self, Format, instant, or_dash};
 
 /// Characters of a body that are shown; `--body` writes all of it.
@@ -350,7 +351,8 @@ async fn replay(
 ) -> Result<()> {
     let store = config.store("bellwether dead").await?;
     let replay = async |id| replay_one(store.as_ref(), id, content_type).await;
-    let bulk = Bulk::run_each(&bulk::each_once(ids), replay).await;
+    let interrupt = Interrupt::listen()?;
+    let bulk = Bulk::run_each(&interrupt, &bulk::each_once(ids), replay).await;
     store.close().await;
     bulk.finish("replayed", format)
 }
@@ -422,7 +424,9 @@ async fn discard(config: &Config, ids: &[Uuid], yes: bool, format: Format) -> Re
         bulk::confirm(&what, false)?;
     }
     let store = config.store("bellwether dead").await?;
-    let bulk = Bulk::run_each(ids, async |id| discard_one(store.as_ref(), id).await).await;
+    let interrupt = Interrupt::listen()?;
+    let discard = async |id| discard_one(store.as_ref(), id).await;
+    let bulk = Bulk::run_each(&interrupt, ids, discard).await;
     store.close().await;
     bulk.finish("discarded", format)
 }

@@ -7,6 +7,7 @@ pub(crate) mod completion;
 pub(crate) mod config;
 pub(crate) mod dead;
 pub(crate) mod executions;
+pub(crate) mod grants;
 mod parse;
 pub(crate) mod partitions;
 pub(crate) mod queues;

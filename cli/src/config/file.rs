@@ -7,7 +7,7 @@ use std::path::Path;
 use toml::Spanned;
 use toml::de::{DeString, DeTable, DeValue};
 
-use super::key::{KEYS, Key, Kind, nearest};
+use super::key::{self, Key, Kind, nearest};
 use crate::exit::{Failure, Result};
 
 /// The values of a file, by the path of their key.
@@ -67,7 +67,7 @@ fn values(text: &str) -> Result<BTreeMap<String, String>, Wrong> {
 /// The sections of the roles.
 fn sections() -> impl Iterator<Item = &'static str> {
     let mut seen = "";
-    KEYS.iter()
+    key::all()
         .map(|key| key.section)
         .filter(move |section| std::mem::replace(&mut seen, section) != *section)
         .filter(|section| !section.is_empty())
@@ -79,7 +79,7 @@ fn one(
     word: &Spanned<DeString<'_>>,
     value: &Spanned<DeValue<'_>>,
 ) -> Result<(String, String), (Range<usize>, String)> {
-    let of_section = || KEYS.iter().filter(|key| key.section == section);
+    let of_section = || key::all().filter(|key| key.section == section);
     let Some(key) = of_section().find(|key| key.word == word.get_ref()) else {
         if let Some(why) = elsewhere(section, word.get_ref()) {
             return Err((word.span(), why));
@@ -113,7 +113,7 @@ fn one(
 
 /// Where a key belongs that stands in the wrong place.
 fn elsewhere(section: &str, word: &str) -> Option<String> {
-    let known = KEYS.iter().filter(|key| key.word == word);
+    let known = key::all().filter(|key| key.word == word);
     let places: Vec<_> = known
         .map(|key| match key.section {
             "" => "at the top, above all sections".to_owned(),

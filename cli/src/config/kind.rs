@@ -33,13 +33,17 @@ pub(crate) struct Span {
     max: Duration,
 }
 
-/// A lease, of a term or of a session.
+/// The lease of a term, or something that may take as long.
 pub(super) const LEASE: Span = Span::new(Duration::from_secs(1), Duration::from_hours(1));
+/// The lease of a worker's session: well within [`UNKNOWN`], for only after it a probe's `NotDone` counts.
+pub(super) const SESSION_LEASE: Span = Span::new(Duration::from_secs(1), Duration::from_mins(10));
 /// A period, or an age at which something follows. Nothing looks more often than once a second.
 pub(super) const PERIOD: Span = Span::new(Duration::from_secs(1), Duration::from_hours(30 * 24));
+/// Back-off: what is well again is found within that.
+pub(super) const BACKOFF: Span = Span::new(Duration::from_secs(1), Duration::from_mins(10));
 /// Age of an unknown execution: the audit judges by its upper bound.
 pub(super) const UNKNOWN: Span = Span::new(Duration::from_secs(1), Duration::from_mins(15));
-/// `AckWait`: above the 8 s for which a worker holds a message unless it was told otherwise.
+/// `AckWait`: a message has most of it to be claimed in.
 pub(super) const ACK_WAIT: Span = Span::new(Duration::from_secs(9), Duration::from_hours(1));
 /// Something that is held in a worker.
 pub(super) const HELD: Span = Span::new(Duration::from_millis(100), Duration::from_hours(1));
@@ -153,8 +157,19 @@ mod tests {
     #[test]
     fn every_span_has_a_lower_bound_that_costs_nothing() {
         for span in [
-            LEASE, PERIOD, UNKNOWN, ACK_WAIT, HELD, SILENCE, LIMIT, STOP, GRACE, ROLLOUT,
-            RETENTION, HISTORY,
+            LEASE,
+            SESSION_LEASE,
+            PERIOD,
+            UNKNOWN,
+            ACK_WAIT,
+            HELD,
+            SILENCE,
+            LIMIT,
+            STOP,
+            GRACE,
+            ROLLOUT,
+            RETENTION,
+            HISTORY,
         ] {
             assert!(span.min >= Duration::from_millis(100), "{span:?}");
             assert!(span.min < span.max, "{span:?}");

@@ -17,13 +17,14 @@ use bellwether_outbox_relay::{StreamLimits, nats};
 use bellwether_schemas::address::masked;
 use bellwether_schemas::refusals::Refusals;
 use bellwether_schemas::subject::Subjects;
+use bellwether_store::grants::Role;
 use bellwether_store::{ErrorKind, Options, Store};
 use clap::{Arg, ArgMatches, Command};
 
 use crate::duration;
 use crate::exit::{DENIED, Failure, Result, UNREACHABLE, USAGE};
 use crate::output;
-use key::{CONFIG_ENV, KEYS, Key, Otherwise};
+use key::{CONFIG_ENV, Key, Otherwise};
 
 /// Heading of the flags of the table that every command takes.
 const CONFIGURATION: &str =
@@ -53,8 +54,8 @@ pub(crate) struct Flags<S> {
 }
 
 fn flags_of(section: &'static str) -> impl Iterator<Item = Arg> {
-    let keys = KEYS.iter().filter(move |key| key.section == section);
-    keys.map(|&key| {
+    let keys = key::all().filter(move |key| key.section == section);
+    keys.map(|key| {
         let check = move |text: &str| key.kind.check(text).map(|()| text.to_owned());
         Arg::new(key.path())
             .long(key.flag())
@@ -66,8 +67,8 @@ fn flags_of(section: &'static str) -> impl Iterator<Item = Arg> {
 }
 
 fn given(section: &str, matches: &mut ArgMatches) -> Given {
-    let of_section = KEYS.iter().filter(|key| key.section == section);
-    let paths = of_section.map(|key| key.path());
+    let of_section = key::all().filter(|key| key.section == section);
+    let paths = of_section.map(Key::path);
     paths
         .filter_map(|path| {
             let value = matches.remove_one::<String>(&path)?;
@@ -194,7 +195,7 @@ impl Settings {
             None => Given::new(),
         };
         let mut values = BTreeMap::new();
-        for key in KEYS {
+        for key in key::all() {
             let path = key.path();
             let from_file = || {
                 let value = read.get(&path)?.clone();
@@ -234,8 +235,8 @@ impl Settings {
                 path.display()
             )));
         }
-        for key in KEYS.iter().filter(|key| key.section.is_empty()) {
-            if *key != key::LOG && variable(&key.variable())?.is_some() {
+        for key in key::all().filter(|key| key.section.is_empty()) {
+            if key != key::LOG && variable(&key.variable())?.is_some() {
                 output::note(&format!(
                     "warning: `bellwether dev` starts servers of its own and does not use {}",
                     key.variable()
@@ -340,6 +341,12 @@ impl Config {
         duration::parse(text).map_err(|why| Failure::usage(format!("{}: {why}", key.path())))
     }
 
+    /// A duration, if one was said.
+    pub(crate) fn said_duration(&self, key: &Key) -> Result<Option<Duration>> {
+        let said = self.text(key).is_some();
+        said.then(|| self.duration(key)).transpose()
+    }
+
     /// A duration that has a default and may be `off`: none.
     pub(crate) fn duration_or_off(&self, key: &Key) -> Result<Option<Duration>> {
         if self.text(key) == Some(key::OFF) {
@@ -376,9 +383,7 @@ impl Config {
             .message
             .split(|c: char| !c.is_ascii_alphanumeric() && c != '_')
             .collect();
-        let of_section = KEYS
-            .iter()
-            .filter(|key| key.section == S::NAME || key.section.is_empty());
+        let of_section = key::all().filter(|key| key.section == S::NAME || key.section.is_empty());
         let named: Vec<_> = of_section
             .filter(|key| said.contains(&key.word))
             .filter_map(|key| {
@@ -405,6 +410,7 @@ impl Config {
             schema.clone_into(&mut options.schema);
         }
         application.clone_into(&mut options.application_name);
+        options.role = role_of(application);
         Ok(options)
     }
 
@@ -441,6 +447,11 @@ impl Config {
                 return failure;
             }
             ErrorKind::Unavailable if read_only => {
+                failure.message = format!("{} [{}]", failure.message, self.place());
+                return failure;
+            }
+            // A right that is missing: it says what gives it.
+            ErrorKind::Denied if failure.message.contains("bellwether grants") => {
                 failure.message = format!("{} [{}]", failure.message, self.place());
                 return failure;
             }
@@ -483,6 +494,20 @@ impl Config {
         nats::connect_later(&options)
             .await
             .map_err(|error| no_broker(&error))
+    }
+}
+
+/// Whose rights a user needs for `application`; none = the owner's.
+fn role_of(application: &str) -> Option<Role> {
+    match application {
+        "bellwether migrate" | "bellwether grants" => None,
+        "bellwether ticker" | "bellwether ticker lease" => Some(Role::Ticker),
+        "bellwether relay" => Some(Role::Relay),
+        "bellwether worker" => Some(Role::Worker),
+        "bellwether audit" | "bellwether queues" | "bellwether workers" | "bellwether submit" => {
+            Some(Role::Reader)
+        }
+        _ => Some(Role::Operator),
     }
 }
 

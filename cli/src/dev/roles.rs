@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use bellwether_sandbox::{Folder, Launch, Process, Signal, Tie, Usage};
 
-use crate::config::key::{CONFIG_ENV, KEYS};
+use crate::config::key::{self, CONFIG_ENV};
 use crate::exit::Result;
 use crate::role::HEARTBEAT_ENV;
 
@@ -84,9 +84,9 @@ impl Role {
             .env(HEARTBEAT_ENV, &self.heartbeat)
             .tie(Tie::Stdin);
         // Variables win over the file: the children must use what `dev` made.
-        let of_system = KEYS.iter().filter(|key| key.section.is_empty());
+        let of_system = key::all().filter(|key| key.section.is_empty());
         for name in of_system
-            .map(|key| key.variable())
+            .map(key::Key::variable)
             .chain([CONFIG_ENV.to_owned()])
         {
             launch = launch.env_remove(name);

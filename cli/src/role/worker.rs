@@ -85,8 +85,7 @@ fn build(config: &Config) -> Result<Worker> {
         ..Lease::of(config.duration(key::WORKER_LEASE)?)
     };
     let intake = Intake {
-        ack_wait: config.duration(key::NATS_ACK_WAIT)?,
-        unclaimed_max: config.duration(key::WORKER_UNCLAIMED_MAX)?,
+        unclaimed_max: config.said_duration(key::WORKER_UNCLAIMED_MAX)?,
         ..Intake::default()
     };
     let mut builder = Worker::builder()

@@ -104,6 +104,15 @@ async fn config_show_says_what_holds_and_why() {
     bellwether_in(folder, &[("BELLWETHER_DATABASE_URL", "sqlite:x.db")], &wins)
         .await
         .refused(2, &["--lease", "1s to 1h"]);
+    // What would never be probed is refused before anybody is asked, with both keys.
+    for unfit in [["--probe-after", "20m"], ["--unknown-after", "5s"]] {
+        let database = [("BELLWETHER_DATABASE_URL", "sqlite:x.db")];
+        let ticker = [&["ticker"], &unfit[..]].concat();
+        let keys = ["ticker.probe_after = ", "ticker.unknown_after = ", unfit[1]];
+        bellwether_in(folder, &database, &ticker)
+            .await
+            .refused(2, &keys);
+    }
     bellwether_in(folder, &env, &["relay", "--lease", "1s"])
         .await
         .refused(2, &["--lease"]);
@@ -254,6 +263,16 @@ async fn out_of_bounds_is_refused_in_the_same_words_and_names_who_said_it() {
     let words = [
         "lost_after_max",
         "relay.lost_after = 3600 (file bellwether.toml)",
+    ];
+    bellwether_in(folder, &env, &["relay"])
+        .await
+        .refused(2, &words);
+    file("nats_ack_wait = '5m'\n");
+    let words = [
+        "`lost_after` must be more than `nats_ack_wait`",
+        "raise `lost_after`",
+        "nats_ack_wait = 5m (file bellwether.toml)",
+        "relay.lost_after = 60s (default)",
     ];
     bellwether_in(folder, &env, &["relay"])
         .await

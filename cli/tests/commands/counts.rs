@@ -72,6 +72,32 @@ async fn what_an_operator_ends_is_counted_once() {
     );
 }
 
+/// Every run is a process of its own, and what they count is one sum: a series for each run would
+/// begin and end with its only value, and one that starts anew at every run would not rise.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_counts_of_several_runs_add_up_in_one_series() {
+    let cluster = Cluster::sqlite().await;
+    let collector = Collector::start().await;
+    let patient = ("OTEL_EXPORTER_OTLP_TIMEOUT", "10000");
+    let env = [(ENDPOINT, collector.url.as_str()), patient];
+    for _ in 0..2 {
+        let ids = cluster.enqueue(3, &Work::default()).await;
+        let ids: Vec<_> = ids.iter().map(ToString::to_string).collect();
+        let ids: Vec<_> = ids.iter().map(String::as_str).collect();
+        let cancel = [&["executions", "cancel"], &ids[..]].concat();
+        cluster.bellwether_with(&env, &cancel).await.expect(0);
+    }
+    assert_eq!(collector.metrics(), 2);
+    let [metrics, spans] = collector.senders(SERVICE);
+    assert_eq!((metrics.len(), spans.len()), (1, 0), "{metrics:?}");
+    for name in ["service.instance.id", "process.pid"] {
+        assert!(!metrics[0].contains_key(name), "{metrics:?}");
+    }
+    assert_eq!(collector.deltas(SERVICE, "bellwether.executions"), [true]);
+    let counted = ended(&collector, "patient", "cancelled", "cancelled");
+    assert!((counted - 6.0).abs() < 0.5, "{counted}");
+}
+
 /// Nobody waits for a collector at 3 a.m.: neither one that is away nor one that does not answer.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_collector_that_is_away_fails_no_command_and_hardly_slows_it() {

@@ -48,6 +48,7 @@ const COMMANDS: &[(&str, &[&str], Alone, bool)] = &[
     ("executions retry", &[ID], Ends(6), true),
     ("executions show", &[ID], Ends(6), true),
     ("executions watch", &[ID], Ends(6), true),
+    ("grants", &["ticker", "--to", "x"], Ends(0), false),
     ("migrate", &[], Ends(6), false),
     ("migrate sql", &[], Ends(0), false),
     ("migrate validate", &[], Ends(6), false),

@@ -20,6 +20,7 @@ mod every;
 mod executions;
 mod help;
 mod instruments;
+mod interrupt;
 mod ledger;
 mod offline;
 mod policies;

@@ -229,6 +229,56 @@ async fn r78_the_sql_is_printed_without_a_database() {
 }
 
 #[tokio::test]
+async fn grants_are_printed_without_a_database() {
+    let at = ["--database-url", "postgres://nobody@127.0.0.1:1/db"];
+    let grants = async |args: &[&str]| bellwether(&[&["grants"], args, &at[..]].concat()).await;
+    let both = ["ticker", "relay", "--to", "o'neil \"ops\""];
+    let printed = grants(&both).await.expect(0);
+    let text = printed.stdout;
+    assert_eq!(printed.stderr, "");
+    assert!(text.trim_end().ends_with("COMMIT;"), "{text}");
+    let named = r#"TO "o'neil ""ops""";"#;
+    let granted = text.lines().filter(|line| line.ends_with(named)).count();
+    assert!(granted > 20, "{text}");
+    assert!(
+        text.contains("ON lease TO") && text.contains("ON stream TO"),
+        "{text}"
+    );
+    assert!(!text.contains("output_type"), "{text}");
+    // Nothing but rights: no users, no tables.
+    for word in ["CREATE", "ALTER", "OWNER TO", "SUPERUSER"] {
+        assert!(!text.contains(word), "{word}: {text}");
+    }
+
+    let unknown = grants(&["leader", "--to", "x"]).await;
+    unknown.refused(
+        2,
+        &[
+            "leader", "reader", "client", "relay", "ticker", "worker", "operator",
+        ],
+    );
+    grants(&["ticker"]).await.refused(2, &["--to"]);
+    grants(&["--to", "x"]).await.refused(2, &["ROLE"]);
+    grants(&["ticker", "--to", "public"])
+        .await
+        .refused(2, &["public"]);
+    grants(&["ticker", "--to", "x", "-o", "json"])
+        .await
+        .refused(2, &["-o"]);
+    let file = [
+        "grants",
+        "ticker",
+        "--to",
+        "x",
+        "--database-url",
+        "sqlite:x.db",
+    ];
+    bellwether(&file)
+        .await
+        .refused(2, &["SQLite", "has no users"]);
+}
+
+#[tokio::test]
 async fn r53_validate_names_what_is_missing_and_changes_nothing() {
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path();

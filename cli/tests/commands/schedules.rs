@@ -195,6 +195,23 @@ async fn trigger_waits_and_answers_by_the_end_of_the_job() {
     assert!(lonely.stderr.contains("no live worker"), "{lonely:?}");
     // And that no ticker runs here.
     assert_eq!(lonely.stderr.lines().count(), 2, "{lonely:?}");
+    // Whoever is cut off during the look at the workers, or the wait, has the id of what was fired.
+    for (more, code) in [(&[][..], 0), (&["--wait", "100ms"][..], 6)] {
+        for format in ["table", "id", "json"] {
+            let trigger = ["schedules", "trigger", "lonely", "-o", format];
+            let said = cluster.said_in_order(&[&trigger[..], more].concat()).await;
+            let said = said.expect(code).stdout;
+            let id = |line: &str| {
+                let mut words = line.split([' ', '"']);
+                words.any(|word| word.parse::<Uuid>().is_ok())
+            };
+            let fired = said.lines().position(id);
+            let looked = said
+                .lines()
+                .position(|line| line.contains("no live worker"));
+            assert!(fired.is_some() && fired < looked, "{said}");
+        }
+    }
     let waits = trigger("lonely", "100ms").await.expect(6);
     let fire = waits.json()["fire_id"].as_str().unwrap().to_owned();
     for words in [

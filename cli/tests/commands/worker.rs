@@ -32,8 +32,7 @@ async fn r35_print_config_says_what_is_in_force_and_reaches_no_server() {
     assert_eq!(value("stop_needs")["total"], "42s");
     assert_eq!(value("persist.high_water"), 512);
     for (clock, default) in [
-        ("ack_wait", "10s"),
-        ("unclaimed_max", "8s"),
+        ("unclaimed_max", "four fifths of the consumer's AckWait"),
         ("unstarted_max", "2s"),
         ("ahead_max", "1s"),
         ("runtime_max", "2m"),
@@ -43,11 +42,11 @@ async fn r35_print_config_says_what_is_in_force_and_reaches_no_server() {
     ] {
         assert_eq!(value(clock), default, "{clock}");
     }
-    let args = ["--nats-ack-wait", "1m", "--unclaimed-max", "50s"];
+    let args = ["--unclaimed-max", "5s"];
     let more = ["--runtime-max", "5m", "--leaked-max", "1"];
-    let value = shown(&[args, more].concat()).await;
-    let chosen = ["ack_wait", "unclaimed_max", "runtime_max"].map(&value);
-    assert_eq!(chosen, ["1m", "50s", "5m"]);
+    let value = shown(&[&args[..], &more].concat()).await;
+    let chosen = ["unclaimed_max", "runtime_max"].map(&value);
+    assert_eq!(chosen, ["5s", "5m"]);
     assert_eq!(value("leaked_max"), 1);
     let value = shown(&["--max-concurrent", "64", "--prefetch", "8"]).await;
     assert_eq!(
@@ -59,15 +58,15 @@ async fn r35_print_config_says_what_is_in_force_and_reaches_no_server() {
 #[tokio::test]
 async fn clocks_that_contradict_each_other_are_refused_with_both_and_who_set_them() {
     let folder = tempfile::tempdir().unwrap();
-    let wait = ("BELLWETHER_NATS_ACK_WAIT", "9s");
-    let args = ["worker", "--demo", "--unclaimed-max", "9s"];
-    let answer = bellwether_in(folder.path(), &[DATABASE, wait], &args).await;
+    let kill_after = ("BELLWETHER_WORKER_KILL_AFTER", "30s");
+    let args = ["worker", "--demo", "--drain", "25s"];
+    let answer = bellwether_in(folder.path(), &[DATABASE, kill_after], &args).await;
     answer.refused(
         2,
         &[
-            "unclaimed_max is out of bounds",
-            "nats_ack_wait = 9s (variable BELLWETHER_NATS_ACK_WAIT)",
-            "worker.unclaimed_max = 9s (flag --unclaimed-max)",
+            "kill_after of 30s",
+            "worker.kill_after = 30s (variable BELLWETHER_WORKER_KILL_AFTER)",
+            "worker.drain = 25s (flag --drain)",
         ],
     );
 }

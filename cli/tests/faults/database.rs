@@ -89,15 +89,28 @@ async fn p10_a_frozen_database_times_every_call_out_and_all_loops_resume() {
     let names = cluster.every_second(2, &journal.work(&[20])).await;
     until_ready(&health).await;
     until("work", async || journal.all("end").len() > 2).await;
+    let failed = |service: &str, reason: &str| {
+        collector.sum_of(service, "bellwether.db.errors", &[("reason", reason)])
+    };
 
     proxy.freeze();
     let frozen = Instant::now();
     until_not_ready(&health).await;
-    for service in ["bellwether-ticker", "bellwether-relay"] {
-        until(&format!("failed calls of the {service}"), async || {
-            collector.sum_of(service, "bellwether.db.errors", &[("reason", "timeout")]) > 0.0
+    // First what was asked on the connections that were open; they are closed, and then there is
+    // none to ask on.
+    for (service, reason) in [
+        ("bellwether-ticker", "timeout"),
+        ("bellwether-relay", "timeout"),
+        ("bellwether-ticker", "pool"),
+        ("bellwether-relay", "pool"),
+        ("patient", "pool"),
+    ] {
+        until(&format!("{reason} of the {service}"), async || {
+            failed(service, reason) > 0.0
         })
         .await;
+    }
+    for service in ["bellwether-ticker", "bellwether-relay"] {
         until(&format!("{service} unready"), async || {
             collector.newest(service, "bellwether.ready") == Some(0.0)
         })

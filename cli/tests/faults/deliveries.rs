@@ -216,7 +216,7 @@ async fn p12_what_runs_waits_or_retries_when_the_broker_forgets_is_reconciled() 
     let sql = cluster.sql().await;
     let journal = cluster.journal();
     let _ticker = cluster.ticker(QUICK_SESSIONS);
-    let quick = "--check-every 1s --lost-every 1s --lost-after 1s";
+    let quick = "--check-every 1s --lost-every 1s --lost-after 11s";
     let mut relay = cluster.role("relay", &quick.split(' ').collect::<Vec<_>>());
     let two = ("PATIENT_MAX_CONCURRENT", "2");
     let mut worker = cluster.worker("worker", &[QUICK, two]).await;

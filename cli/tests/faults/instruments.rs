@@ -244,6 +244,16 @@ async fn p28_a_transaction_open_for_long_is_named_once_with_its_remedy() {
             .contains("no long transaction keeps dead rows of the ledger any more")
     })
     .await;
-    until("zero", async || age().is_some_and(|age| age < 2.0)).await;
+    until("zero", async || {
+        age().is_some_and(|age| (0.0..2.0).contains(&age))
+    })
+    .await;
     drop(forgotten);
+
+    // Nobody looks while the database gives no answer: then there is no age, neither old nor new.
+    let frozen = cluster.own_postgres.as_mut().unwrap().freeze().await;
+    let frozen = frozen.unwrap();
+    until("no age", async || age() == Some(-1.0)).await;
+    frozen.thaw();
+    until("an age again", async || age().is_some_and(|age| age >= 0.0)).await;
 }

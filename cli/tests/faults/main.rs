@@ -28,6 +28,7 @@
 //! | `takeovers` | whoever is in charge: cut off, killed, started in a crowd |
 //! | `quiet` | nothing: a fleet without work |
 //! | `secrets` | nothing: what roles show, open and take for an order |
+//! | `rights` | nothing but a worker: each role has a database user of its own |
 //! | `partitions` | tickers that share partitions, the command that adds some |
 //! | `paths` | nothing: each way in, run on many processes |
 //! | `enqueue_in` | a program that asks for work in a transaction of its own |
@@ -47,6 +48,7 @@
 use std::time::Duration;
 
 #[path = "../support/mod.rs"]
+#[expect(dead_code, reason = "shared with the tests of commands")]
 mod support;
 
 mod broker;
@@ -71,6 +73,7 @@ mod pooler;
 mod quiet;
 mod replicas;
 mod reports;
+mod rights;
 mod rolling;
 mod secrets;
 mod servers;

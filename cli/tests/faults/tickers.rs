@@ -2,11 +2,12 @@
 
 use std::time::{Duration, Instant};
 
+use bellwether_sandbox::Signal;
 use chrono::{DateTime, TimeDelta, Utc};
 use sqlx::PgPool;
 use uuid::Uuid;
 
-use crate::support::{Cluster, Role, until};
+use crate::support::{Cluster, Role, Work, until};
 
 /// The bound of a takeover at the default leases: 9 s of lease, 1 s of polling, and some.
 const TAKEOVER_MAX: Duration = Duration::from_millis(12_500);
@@ -231,4 +232,63 @@ async fn p37_tickers_and_relays_killed_at_any_line_lose_nothing() {
     journal.assert_each_ended_once(planned);
     println!("{planned} fires over {} terms", epoch + 1);
     cluster.audit_clean(&[1, 2, 3, 4, 12]).await;
+}
+
+/// A forgotten transaction holds the row of one schedule. That stops no other, and every round of planning
+/// meets it again without a line of its own.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_schedule_that_somebody_holds_is_told_in_few_lines_and_stops_no_other() {
+    let Some(cluster) = Cluster::postgres().await else {
+        return;
+    };
+    let sql = cluster.sql().await;
+    cluster.every_second(2, &Work::default()).await;
+    let fires_of = async |name: &str| -> i64 {
+        let query = "SELECT count(*) FROM fire JOIN schedule ON schedule.id = fire.schedule_id
+                     WHERE schedule.name = $1";
+        let count = sqlx::query_scalar(query).bind(name).fetch_one(&sql);
+        count.await.unwrap()
+    };
+    let mut ticker = cluster.ticker(&[]);
+    until("fires of both", async || {
+        fires_of("tick-0").await > 0 && fires_of("tick-1").await > 0
+    })
+    .await;
+
+    let mut forgotten = sql.begin().await.unwrap();
+    sqlx::query("SELECT FROM schedule WHERE name = 'tick-0' FOR UPDATE")
+        .fetch_one(&mut *forgotten)
+        .await
+        .unwrap();
+    let (held, free) = (fires_of("tick-0").await, fires_of("tick-1").await);
+    let lines = |words: &str| {
+        let log = ticker.log();
+        log.lines().filter(|line| line.contains(words)).count()
+    };
+    until("a line about it", async || {
+        lines("schedules are due and cannot be planned") > 0
+    })
+    .await;
+    until("fires of the other", async || {
+        fires_of("tick-1").await > free + 8
+    })
+    .await;
+    assert_eq!(fires_of("tick-0").await, held);
+    forgotten.rollback().await.unwrap();
+    until("its fires", async || fires_of("tick-0").await > held).await;
+    until("a line about the end", async || {
+        lines("no other session holds rows of schedules") > 0
+    })
+    .await;
+    for (words, count) in [
+        ("schedules are due and cannot be planned", 1),
+        ("no other session holds rows of schedules", 1),
+        // No failure of the planner, whose readiness and term would depend on it.
+        ("plan what is due", 0),
+    ] {
+        assert_eq!(lines(words), count, "{words}: {}", ticker.log());
+    }
+    let (code, _) = ticker.end(Signal::TERM).await;
+    assert_eq!(code, Some(0));
+    cluster.audit_clean(&[2]).await;
 }

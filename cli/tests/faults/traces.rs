@@ -1,5 +1,6 @@
 //! One execution in one trace, over all processes; and a collector that is not there.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use bellwether_client::{NewSchedule, Timing};
@@ -81,6 +82,28 @@ fn assert_children(spans: &[Span], child: &str, parent: &str) {
         let above = above.map(|above| above.name.as_str());
         assert_eq!(above, Some(parent), "the parent of {span:#?} in {spans:#?}");
     }
+}
+
+/// Two containers of a role have the same name and often the same pid: a random id tells them apart,
+/// the same one in metrics and spans. Their sums count from their start.
+fn each_process_is_an_instance(collector: &Collector) {
+    let mut instances = BTreeSet::new();
+    for (service, counter) in [
+        ("bellwether-ticker", "bellwether.fires"),
+        ("bellwether-relay", "bellwether.outbox.published"),
+        ("patient", "bellwether.attempts"),
+    ] {
+        let [metrics, spans] = collector.senders(service);
+        assert_eq!(metrics.len(), 1, "{service}: {metrics:?}");
+        assert_eq!(metrics, spans, "{service}");
+        let instance = &metrics[0]["service.instance.id"];
+        instance.parse::<uuid::Uuid>().unwrap();
+        instances.insert(instance.clone());
+        let deltas = collector.deltas(service, counter);
+        assert!(deltas.contains(&false), "{service}: {deltas:?}");
+        assert!(!deltas.contains(&true), "{service}: {deltas:?}");
+    }
+    assert_eq!(instances.len(), 3);
 }
 
 fn assert_tree(spans: &[Span], publish: &str, process: &str) {
@@ -173,6 +196,7 @@ async fn one_trace_spans_ticker_relay_and_worker_processes() {
         })
         .await;
     }
+    each_process_is_an_instance(&collector);
 
     // A worker is killed with both shards in its hands: what it had begun was not exported and
     // is lost with it, the retry stands in the same trace.

@@ -21,7 +21,9 @@ use tempfile::TempDir;
 use tokio::sync::{Mutex, MutexGuard};
 use uuid::Uuid;
 
-use super::{Answer, Journal, Role, Work, bellwether_in, clean_environment, eventually, until};
+use super::{
+    Answer, Command, Journal, Role, Work, bellwether_in, clean_environment, eventually, until,
+};
 
 static SERIAL: Mutex<()> = Mutex::const_new(());
 
@@ -206,6 +208,12 @@ impl Cluster {
         Role::start(self.launch(program, role, &[]).arg(role).args(args))
     }
 
+    /// A role of the binary, with variables on top of the cluster's.
+    pub(crate) fn role_with(&self, role: &str, env: &[(&str, &str)]) -> Role {
+        let program = PathBuf::from(env!("CARGO_BIN_EXE_bellwether"));
+        Role::start(self.launch(program, role, env).arg(role))
+    }
+
     pub(crate) fn ticker(&self, args: &[&str]) -> Role {
         self.role("ticker", args)
     }
@@ -288,6 +296,17 @@ impl Cluster {
     pub(crate) async fn bellwether_with(&self, env: &[(&str, &str)], args: &[&str]) -> Answer {
         let env = [&self.environment(), env].concat();
         bellwether_in(self.folder.path(), &env, args).await
+    }
+
+    /// Starts one of the binary's commands on this cluster.
+    pub(crate) fn command(&self, args: &[&str]) -> Command {
+        Command::start(self.folder.path(), &self.environment(), args)
+    }
+
+    /// What it says, data and notes alike, in the order in which it says it.
+    pub(crate) async fn said_in_order(&self, args: &[&str]) -> Answer {
+        let command = Command::start_in_order(self.folder.path(), &self.environment(), args);
+        command.answer().await
     }
 
     pub(crate) fn database_url(&self) -> &str {

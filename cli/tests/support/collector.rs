@@ -1,6 +1,6 @@
 //! A receiver of OTLP over HTTP, as small as a test needs it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 use std::sync::{Arc, Mutex};
 
@@ -8,6 +8,7 @@ use opentelemetry_proto::tonic::collector::metrics::v1::ExportMetricsServiceRequ
 use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
 use opentelemetry_proto::tonic::common::v1::any_value::Value;
 use opentelemetry_proto::tonic::common::v1::{AnyValue, KeyValue};
+use opentelemetry_proto::tonic::metrics::v1::AggregationTemporality;
 use opentelemetry_proto::tonic::metrics::v1::metric::Data;
 use opentelemetry_proto::tonic::metrics::v1::number_data_point::Value as Number;
 pub(crate) use opentelemetry_proto::tonic::trace::v1::span::SpanKind as Kind;
@@ -36,8 +37,10 @@ pub(crate) struct Span {
 struct Received {
     spans: Vec<Span>,
     metrics: usize,
-    /// By service, name, process and labels.
-    values: BTreeMap<(String, String, String, Labels), Point>,
+    /// Who sent metrics, and who sent spans: the attributes of the resource.
+    senders: [BTreeSet<Labels>; 2],
+    /// By the resource, name and labels.
+    values: BTreeMap<(Labels, String, Labels), Point>,
 }
 
 type Labels = BTreeMap<String, String>;
@@ -45,8 +48,10 @@ type Labels = BTreeMap<String, String>;
 /// What was heard of one series.
 #[derive(Debug, Clone, Copy, Default)]
 struct Point {
-    /// The newest value; of a histogram, how many it has recorded.
+    /// The newest value, of sums between exports that of all; of a histogram, how many it has recorded.
     value: f64,
+    /// A sum since the export before, not since the start.
+    is_delta: bool,
     /// What a histogram has recorded in all, in seconds.
     seconds: f64,
     /// The largest value so far.
@@ -137,11 +142,26 @@ impl Collector {
 
     fn series(&self, service: &str, name: &str, labels: &[(&str, &str)]) -> Vec<Point> {
         let received = self.received.lock().unwrap();
-        let of_it = received.values.iter().filter(|((of, named, _, has), _)| {
+        let of_it = received.values.iter().filter(|((from, named, has), _)| {
             let carries = |(key, value): &(&str, &str)| has.get(*key).is_some_and(|is| is == value);
-            of == service && named == name && labels.iter().all(carries)
+            is_of(from, service) && named == name && labels.iter().all(carries)
         });
         of_it.map(|(_, point)| *point).collect()
+    }
+
+    /// The resources under which a service has sent metrics, and those of its spans.
+    pub(crate) fn senders(&self, service: &str) -> [Vec<Labels>; 2] {
+        let received = self.received.lock().unwrap();
+        received.senders.each_ref().map(|all| {
+            let of_it = all.iter().filter(|from| is_of(from, service));
+            of_it.cloned().collect()
+        })
+    }
+
+    /// For each series of an instrument, whether its sums are those since the export before.
+    pub(crate) fn deltas(&self, service: &str, name: &str) -> Vec<bool> {
+        let all = self.series(service, name, &[]).into_iter();
+        all.map(|point| point.is_delta).collect()
     }
 
     /// How many exports of metrics came.
@@ -154,6 +174,10 @@ impl Drop for Collector {
     fn drop(&mut self) {
         self.serving.abort();
     }
+}
+
+fn is_of(from: &Labels, service: &str) -> bool {
+    from.get("service.name").is_some_and(|name| name == service)
 }
 
 async fn listen() -> (TcpListener, String) {
@@ -205,10 +229,9 @@ fn take(head: &str, body: &[u8], received: &mut Received) {
     assert!(head.starts_with("POST /v1/traces "), "{head}");
     let request = ExportTraceServiceRequest::decode(body).unwrap();
     for of_process in request.resource_spans {
-        let resource = of_process.resource.unwrap_or_default();
-        let service = words(&resource.attributes)
-            .remove("service.name")
-            .unwrap_or_default();
+        let resource = words(&of_process.resource.unwrap_or_default().attributes);
+        let service = resource.get("service.name").cloned().unwrap_or_default();
+        received.senders[1].insert(resource);
         let spans = of_process.scope_spans.into_iter().flat_map(|one| one.spans);
         received.spans.extend(spans.map(|span| Span {
             service: service.clone(),
@@ -227,16 +250,20 @@ fn take_metrics(body: &[u8], received: &mut Received) {
     let request = ExportMetricsServiceRequest::decode(body).unwrap();
     for of_process in request.resource_metrics {
         let resource = words(&of_process.resource.unwrap_or_default().attributes);
-        let service = resource.get("service.name").cloned().unwrap_or_default();
-        let pid = resource.get("process.pid").cloned().unwrap_or_default();
+        received.senders[0].insert(resource.clone());
         let all = of_process.scope_metrics.into_iter();
         for metric in all.flat_map(|one| one.metrics) {
             for (labels, point) in points(metric.data) {
                 let name = metric.name.clone();
-                let key = (service.clone(), name, pid.clone(), labels);
+                let key = (resource.clone(), name, labels);
                 let known = received.values.entry(key).or_default();
-                let peak = known.peak.max(point.value);
-                *known = Point { peak, ..point };
+                let before = if point.is_delta { known.value } else { 0.0 };
+                let value = before + point.value;
+                *known = Point {
+                    value,
+                    peak: known.peak.max(value),
+                    ..point
+                };
             }
         }
     }
@@ -244,9 +271,13 @@ fn take_metrics(body: &[u8], received: &mut Received) {
 
 /// Labels and value of each point.
 fn points(data: Option<Data>) -> Vec<(Labels, Point)> {
+    let mut is_delta = false;
     let numbers = match data {
         Some(Data::Gauge(gauge)) => gauge.data_points,
-        Some(Data::Sum(sum)) => sum.data_points,
+        Some(Data::Sum(sum)) => {
+            is_delta = sum.aggregation_temporality() == AggregationTemporality::Delta;
+            sum.data_points
+        }
         Some(Data::Histogram(histogram)) => {
             let all = histogram.data_points.iter();
             return all
@@ -254,7 +285,7 @@ fn points(data: Option<Data>) -> Vec<(Labels, Point)> {
                     let recorded = Point {
                         value: f64::from(u32::try_from(point.count).unwrap_or(u32::MAX)),
                         seconds: point.sum.unwrap_or_default(),
-                        peak: 0.0,
+                        ..Point::default()
                     };
                     (words(&point.attributes), recorded)
                 })
@@ -271,6 +302,7 @@ fn points(data: Option<Data>) -> Vec<(Labels, Point)> {
     all.map(|point| {
         let recorded = Point {
             value: value(point.value),
+            is_delta,
             ..Point::default()
         };
         (words(&point.attributes), recorded)

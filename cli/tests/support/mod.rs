@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 pub(crate) use cluster::{Cluster, serial};
 pub(crate) use collector::{Collector, Kind, Span};
-pub(crate) use command::{Answer, bellwether_in};
+pub(crate) use command::{Answer, Command, bellwether_in};
 pub(crate) use journal::{Gate, Journal, Work};
 pub(crate) use pooler::Pooler;
 pub(crate) use role::{Role, clean_environment};

@@ -57,10 +57,12 @@ pub(super) async fn consumer_info(
     missing_is_none(call(js, format!("CONSUMER.INFO.{stream}.{name}"), &json!({})).await)
 }
 
-/// All consumers that the server can say something about now, 256 a request.
+/// All consumers that the server can say something about now, 256 a request; `turned` is called
+/// after each.
 pub(super) async fn list_consumers(
     js: &Context,
     stream: &str,
+    turned: &(dyn Fn() + Sync),
 ) -> Result<Vec<consumer::Info>, Failure> {
     #[derive(serde::Deserialize)]
     struct Page {
@@ -71,6 +73,7 @@ pub(super) async fn list_consumers(
     loop {
         let request = json!({ "offset": all.len() });
         let page: Page = call(js, format!("CONSUMER.LIST.{stream}"), &request).await?;
+        turned();
         let found = page.consumers.unwrap_or_default();
         let is_last = found.is_empty();
         all.extend(found);

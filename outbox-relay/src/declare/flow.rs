@@ -17,6 +17,9 @@ use super::settings::{self, LEDGER_KEY, StreamLimits};
 pub enum Mode {
     /// For relays: create what is missing, refuse what differs.
     Create,
+    /// For a relay at work: as [`Mode::Create`], but a consumer whose `ack_wait` differs is only
+    /// told. So it can be changed while relays run, each of which is given its new value later.
+    Keep,
     /// For `bellwether migrate`: also change what differs, where the server lets one.
     Apply,
 }
@@ -70,9 +73,10 @@ pub enum Error {
         name: String,
     },
 
-    /// What exists differs from what this build declares ([`Mode::Create`]).
+    /// What exists differs from what this process declares ([`Mode::Create`]).
     #[error(
-        "{what} differs: {}; run `bellwether migrate`",
+        "{what} differs: {}; run `bellwether migrate`, or give this process the same `nats_…` \
+         settings as the last `migrate`",
         diff::render(differences)
     )]
     Different {
@@ -185,9 +189,14 @@ pub async fn declare(
         return Err(Error::Queue { name: name.clone() });
     }
     let declared = declare_streams(js, ledger_id, subjects, mode, limits).await?;
-    let rest = survey(js, subjects, queues, mode, limits).await?;
-    declare_consumers(js, rest, mode, &|| true).await?;
-    Ok(declared)
+    let rest = survey(js, subjects, queues, mode, limits, &|| {})
+        .await?
+        .rest;
+    let attempt = declare_consumers(js, rest, mode, &|| true).await?;
+    match attempt.failed.into_iter().next() {
+        Some((_consumer, error)) => Err(error),
+        None => Ok(declared),
+    }
 }
 
 /// The first half of [`declare`]: what has to be there before anything is published.
@@ -230,7 +239,7 @@ async fn declare_stream(
     }
     let what = format!("stream {name}");
     match mode {
-        Mode::Create => Err(Error::Different { what, differences }),
+        Mode::Create | Mode::Keep => Err(Error::Different { what, differences }),
         Mode::Apply => match api::update_stream(js, declared).await {
             Ok(info) => Ok(identity(info)),
             Err(failure) => {

@@ -43,7 +43,7 @@ pub(crate) async fn rebuild(
         .into_iter()
         .find(|consumer| consumer.stream == stream && consumer.name == name);
     match declared {
-        Some(declared) => declare_consumer(js, declared, Mode::Create).await,
+        Some(declared) => declare_consumer(js, declared, Mode::Keep).await.map(drop),
         None => Ok(()),
     }
 }

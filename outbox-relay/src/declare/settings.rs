@@ -26,8 +26,8 @@ const WORK_DUPLICATE_WINDOW: Duration = Duration::from_mins(2);
 /// the message, like the body.
 const SUBMIT_HEADERS_MAX: usize = 16 * 1024;
 
-/// Shortest `ack_wait`: above the 8 s for which a worker holds a message unless it was told
-/// otherwise, so that no worker can be too slow for an installation that it knows nothing of.
+/// Shortest `ack_wait`: a ledger that is slow for some seconds must not make every claim a second
+/// delivery.
 const ACK_WAIT_MIN: Duration = Duration::from_secs(9);
 const ACK_WAIT_MAX: Duration = Duration::from_hours(1);
 
@@ -73,8 +73,8 @@ pub struct StreamLimits {
     pub subject_messages_max: i64,
     /// `AckWait` of all consumers: from the delivery of a message to its next one, if no worker
     /// has claimed it meanwhile. 9 s to 1 h; default 10 s: what a worker that died had received,
-    /// and not claimed, waits no longer. Above the time for which workers hold what they have not
-    /// claimed (8 s, `unclaimed_max` of theirs).
+    /// and not claimed, waits no longer. Workers read it from the consumers, and hold what they have
+    /// not claimed for four fifths of it at most.
     pub ack_wait: Duration,
     /// Consumers of a cluster, four a queue, above which `migrate` and the relay warn. Default
     /// 1,000: each is a raft group, and some 2,000 of these are what one server should carry.
@@ -113,6 +113,13 @@ pub(crate) struct Consumer {
     pub(super) stream: String,
     pub(super) name: String,
     pub(super) config: consumer::Config,
+}
+
+impl Consumer {
+    /// Its stream and its name.
+    pub(super) fn key(&self) -> (String, String) {
+        (self.stream.clone(), self.name.clone())
+    }
 }
 
 /// The stream of dispatches.

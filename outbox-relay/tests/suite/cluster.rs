@@ -43,12 +43,13 @@ async fn leader(broker: &Broker) -> String {
     info.cluster.unwrap().leader.unwrap()
 }
 
-async fn until_drained(ledger: &Ledger) {
-    eventually("an empty outbox", ELECTIONS, async || {
+async fn until_drained(ledger: &Ledger, relay: &Running) {
+    let drained = eventually("an empty outbox", ELECTIONS, async || {
         ledger.outbox().await == 0
     })
-    .await
-    .unwrap();
+    .await;
+    let (stats, ready) = (relay.handle.stats(), relay.handle.ready());
+    assert!(drained.is_ok(), "{drained:?}: {ready:?}, {stats:?}");
 }
 
 /// Dispatches that the relay has given up.
@@ -80,13 +81,13 @@ async fn p32_the_leader_killed_under_a_relay_at_speed_costs_no_dispatch() {
     cluster.named(&led).unwrap().kill().unwrap();
     assert!(ledger.outbox().await > 0, "it was in the middle of it");
     executions.extend(ledger.enqueue("q", Priority::High, 200).await);
-    until_drained(&ledger).await;
+    until_drained(&ledger, &relay).await;
     // The others are two: a quorum.
     assert_nothing_lost(&broker, &executions, &relay).await;
 
     cluster.restart_all().await.unwrap();
     executions.extend(ledger.enqueue("q", Priority::Low, 200).await);
-    until_drained(&ledger).await;
+    until_drained(&ledger, &relay).await;
     assert_nothing_lost(&broker, &executions, &relay).await;
 }
 
@@ -95,7 +96,7 @@ async fn p32_without_a_quorum_the_outbox_keeps_everything() {
     let (mut cluster, broker, ledger) = start().await;
     let mut executions = ledger.enqueue("q", Priority::Normal, 300).await;
     let relay = relay(&broker, &ledger).await;
-    until_drained(&ledger).await;
+    until_drained(&ledger, &relay).await;
     for member in &mut cluster.members()[..2] {
         member.kill().unwrap();
     }
@@ -113,7 +114,7 @@ async fn p32_without_a_quorum_the_outbox_keeps_everything() {
     assert_eq!(relay.handle.stats().published, published);
     executions.extend(&without);
     cluster.restart_all().await.unwrap();
-    until_drained(&ledger).await;
+    until_drained(&ledger, &relay).await;
     assert_nothing_lost(&broker, &executions, &relay).await;
 }
 
@@ -127,7 +128,7 @@ async fn a_leader_that_steps_down_costs_nothing() {
         let subject = format!("STREAM.LEADER.STEPDOWN.{}", broker.subjects.work_stream());
         let _answer: serde_json::Value = broker.js.request(subject, &()).await.unwrap();
     }
-    until_drained(&ledger).await;
+    until_drained(&ledger, &relay).await;
     let wanted = each(&executions, 1);
     eventually("all dispatches", SOON, async || {
         has_all(&broker.numbers().await, &wanted)

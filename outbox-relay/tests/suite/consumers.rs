@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use async_nats::jetstream::consumer::pull;
-use bellwether_outbox_relay::{NotReady, Options};
+use bellwether_outbox_relay::{NotReady, Options, StreamLimits, migrate};
 use bellwether_sandbox::eventually;
 use bellwether_schemas::state::Priority;
 
@@ -142,8 +142,21 @@ async fn a_consumer_that_cannot_be_made_stops_no_publish_and_no_other_queue() {
     })
     .await
     .unwrap();
-    // It says so for as long as it lasts.
-    assert_eq!(relay.handle.ready(), Err(NotReady::Starting));
+    // It says so for as long as it lasts, and what a new queue needs is made meanwhile.
+    let names_it = |why: &NotReady| matches!(why, NotReady::Consumer { name, stream, .. } if name == "bad-high" && *stream == work);
+    eventually("the name of the consumer", SOON, async || {
+        relay.handle.ready().is_err_and(|why| names_it(&why))
+    })
+    .await
+    .unwrap();
+    ledger.store.ensure_queue("new").await.unwrap();
+    let new = consumers(&broker, "new");
+    eventually("the consumers of a new queue", SOON, async || {
+        are_there(&broker, &new).await
+    })
+    .await
+    .unwrap();
+    assert!(relay.handle.ready().is_err_and(|why| names_it(&why)));
 
     broker
         .js
@@ -154,6 +167,122 @@ async fn a_consumer_that_cannot_be_made_stops_no_publish_and_no_other_queue() {
         .await
         .unwrap();
     assert!(are_there(&broker, &consumers(&broker, "bad")).await);
+}
+
+/// One without an answer, as one of a cluster that has no leader.
+#[tokio::test]
+async fn a_consumer_without_an_answer_keeps_no_other_from_being_made() {
+    let denied = r#"publish: { deny: "$JS.API.CONSUMER.CREATE.*.bad-high.>" }"#;
+    let server = server_with_few_rights(denied).await;
+    let (broker, ledger) = migrated(&server.url()).await;
+    for queue in ["bad", "good"] {
+        ledger.store.ensure_queue(queue).await.unwrap();
+    }
+    let url = url_of_few(&server);
+    let relay = Running::start_as(&url, &broker, &ledger, inattentive()).await;
+    let all = [consumers(&broker, "bad"), consumers(&broker, "good")].concat();
+    let (silent, others) = all.split_first().unwrap();
+    eventually("the other consumers", SOON, async || {
+        are_there(&broker, others).await
+    })
+    .await
+    .unwrap();
+    eventually("its name", SOON, async || {
+        matches!(relay.handle.ready(), Err(NotReady::Consumer { name, .. }) if name == silent.1)
+    })
+    .await
+    .unwrap();
+    assert!(!are_there(&broker, &all).await);
+    let executions = ledger.enqueue("good", Priority::Normal, 3).await;
+    relay.until_published(3).await;
+    assert_eq!(broker.numbers().await, each(&executions, 1));
+}
+
+/// What an installation changes while its relays run: `migrate` first, then each relay.
+#[tokio::test]
+async fn a_relay_at_work_goes_on_with_another_ack_wait_and_refuses_to_start_with_it() {
+    let (broker, ledger) = shared().await;
+    ledger.store.ensure_queue("q").await.unwrap();
+    let options = || Options {
+        check_every: Duration::from_millis(50),
+        ..inattentive()
+    };
+    let relay = Running::start(&broker, &ledger, options()).await;
+    let q = consumers(&broker, "q");
+    eventually("the first declaration", SOON, async || {
+        are_there(&broker, &q).await && relay.handle.ready().is_ok()
+    })
+    .await
+    .unwrap();
+    let limits = StreamLimits {
+        ack_wait: Duration::from_secs(30),
+        ..StreamLimits::default()
+    };
+    let migrated = migrate(&*ledger.store, &broker.js, &broker.subjects, &limits).await;
+    migrated.unwrap();
+    // Two looks: whoever declares a queue has seen the consumers of the others.
+    for queue in ["one", "two"] {
+        ledger.store.ensure_queue(queue).await.unwrap();
+        let its = consumers(&broker, queue);
+        eventually("the consumers of a new queue", SOON, async || {
+            are_there(&broker, &its).await
+        })
+        .await
+        .unwrap();
+    }
+    let executions = ledger.enqueue("q", Priority::Normal, 3).await;
+    relay.until_published(3).await;
+    assert_eq!(broker.numbers().await, each(&executions, 1));
+    assert_eq!(relay.handle.ready(), Ok(()));
+    for (stream, name) in &q {
+        let consumer = broker.consumer(stream, name).await.unwrap();
+        let ack_wait = consumer.cached_info().config.ack_wait;
+        assert_eq!(ack_wait, limits.ack_wait, "it changes nothing back");
+    }
+
+    let another = Running::start(&broker, &ledger, options()).await;
+    let refused = another.end().await.unwrap_err();
+    let said = refused.to_string();
+    assert!(
+        refused.is_final() && said.contains("ack_wait is 30s"),
+        "{said}"
+    );
+    assert!(said.contains("the same `nats_…` settings"), "{said}");
+    // Likewise at work, where anything else differs.
+    let stream = broker.js.get_stream(broker.subjects.work_stream()).await;
+    let stream = stream.unwrap();
+    let mut config = stream.consumer_info("q-low").await.unwrap().config;
+    config.max_ack_pending = 5;
+    stream.update_consumer(config).await.unwrap();
+    let said = relay.end().await.unwrap_err().to_string();
+    assert!(said.contains("max_ack_pending is 5"), "{said}");
+}
+
+/// The consumers of 90 queues are two pages of a list. Who may not ask for one, nor make one, has
+/// them all from there.
+#[tokio::test]
+async fn more_consumers_than_a_page_holds_are_known_from_the_list() {
+    const QUEUES: usize = 90;
+    let denied = r#"publish: { deny: ["$JS.API.CONSUMER.INFO.>", "$JS.API.CONSUMER.CREATE.>"] }"#;
+    let server = server_with_few_rights(denied).await;
+    let (broker, ledger) = migrated(&server.url()).await;
+    for queue in 0..QUEUES {
+        // They look idle, so that the look for stuck consumers asks for all, too.
+        ledger.idle_worker(&format!("q-{queue}"), "job").await;
+    }
+    let limits = StreamLimits::default();
+    let declared = migrate(&*ledger.store, &broker.js, &broker.subjects, &limits).await;
+    declared.unwrap();
+    assert_eq!(broker.work().await.state.consumer_count, QUEUES * 3);
+    let options = Options {
+        lost_every: Duration::from_millis(50),
+        ..inattentive()
+    };
+    let relay = Running::start_as(&url_of_few(&server), &broker, &ledger, options).await;
+    eventually("readiness", SOON, async || relay.handle.ready().is_ok())
+        .await
+        .unwrap();
+    relay.until_looked(2).await;
 }
 
 /// A row that somebody wrote by hand, whose filter would reach into other queues' lanes.

@@ -230,7 +230,7 @@ async fn a_batch_with_a_heartbeat_still_loses_the_wake_up() {
     let batch = consumer
         .batch()
         .max_messages(1)
-        .expires(Duration::from_secs(4))
+        .expires(Duration::from_secs(15))
         .heartbeat(Duration::from_millis(500));
     let mut messages = batch.messages().await.unwrap();
     let (js, subject) = (

@@ -116,7 +116,8 @@ async fn a_difference_is_refused_with_a_diff_and_applied_by_migrate() {
         refused.to_string(),
         format!(
             "stream {name} differs: allow_rollup_hdrs is true, declared is unset; \
-             max_bytes is 1048576, declared is 1073741824; run `bellwether migrate`"
+             max_bytes is 1048576, declared is 1073741824; run `bellwether migrate`, or give this \
+             process the same `nats_…` settings as the last `migrate`"
         )
     );
     assert_eq!(

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use bellwether_outbox_relay::Options;
+use bellwether_outbox_relay::{NotReady, Options};
 use bellwether_sandbox::eventually;
 use bellwether_schemas::state::{DeadReason, Priority, Reason, State};
 use bellwether_store::dead::DeadFilter;
@@ -10,7 +10,10 @@ use futures_util::StreamExt;
 use tokio::time::Instant;
 use uuid::Uuid;
 
-use crate::support::{Broker, Ledger, NEVER, Running, SOON, each, shared};
+use crate::support::{
+    Broker, Ledger, NEVER, Running, SOON, each, migrated, server_with_few_rights, shared,
+    url_of_few,
+};
 
 /// Looks all the time, for what has waited a little.
 fn attentive() -> Options {
@@ -303,4 +306,72 @@ async fn of_many_queues_one_that_stands_still_and_one_lost_message_are_found() {
     assert!(numbers.contains(&(stuck[0], 1)), "{numbers:?}");
     let again = numbers.iter().filter(|(id, _)| *id == stuck[0]).count();
     assert_eq!(again, 1, "what lies there is not sent again");
+}
+
+/// As one of a cluster that has no leader: its queue is the first of all.
+#[tokio::test]
+async fn a_consumer_without_an_answer_hides_no_lost_message_and_no_stuck_consumer() {
+    let denied = r#"publish: { deny: "$JS.API.CONSUMER.INFO.*.a-high" }"#;
+    let server = server_with_few_rights(denied).await;
+    let (broker, ledger) = migrated(&server.url()).await;
+    for queue in ["a", "q"] {
+        ledger.idle_worker(queue, "job").await;
+    }
+    let options = Options {
+        stuck_after: Duration::from_millis(500),
+        puback_timeout: Duration::from_millis(300),
+        ..attentive()
+    };
+    let url = url_of_few(&server);
+    let relay = Running::start_as(&url, &broker, &ledger, options).await;
+    let lost = ledger.enqueue("q", Priority::Low, 1).await;
+    let stuck = ledger.enqueue("q", Priority::Normal, 1).await;
+    ledger.until_outbox_is_empty().await;
+    forget(&broker, lost[0]).await;
+    eventually("both", SOON, async || {
+        let stats = relay.handle.stats();
+        stats.lost_singly >= 1 && stats.consumers_rebuilt >= 1
+    })
+    .await
+    .unwrap();
+    let numbers = broker.numbers().await;
+    assert!(numbers.contains(&(stuck[0], 1)), "{numbers:?}");
+    assert_eq!(relay.handle.stats().looks, 0, "no look has seen all");
+    eventually("the word of it", SOON, async || {
+        matches!(
+            relay.handle.ready(),
+            Err(NotReady::Stalled { name: "watch", .. })
+        )
+    })
+    .await
+    .unwrap();
+}
+
+/// What is missing hinders no publish: only the look for it is as long as the broker takes.
+#[tokio::test]
+async fn p31_a_missing_consumer_keeps_no_lost_message_of_another_lane_waiting() {
+    let denied = r#"publish: { deny: "$JS.API.CONSUMER.CREATE.*.a-high.>" },
+        subscribe: { deny: "$JS.EVENT.ADVISORY.>" }"#;
+    let server = server_with_few_rights(denied).await;
+    let (broker, ledger) = migrated(&server.url()).await;
+    for queue in ["a", "q"] {
+        ledger.idle_worker(queue, "job").await;
+    }
+    let options = Options {
+        puback_timeout: Duration::from_millis(300),
+        ..attentive()
+    };
+    let url = url_of_few(&server);
+    let relay = Running::start_as(&url, &broker, &ledger, options).await;
+    relay.until_looked(1).await;
+    let work = broker.subjects.work_stream();
+    assert!(broker.consumer(&work, "a-high").await.is_none());
+    let lost = ledger.enqueue("q", Priority::Low, 1).await;
+    ledger.until_outbox_is_empty().await;
+    forget(&broker, lost[0]).await;
+    eventually("its second dispatch", SOON, async || {
+        relay.handle.stats().lost_singly >= 1
+    })
+    .await
+    .unwrap();
 }

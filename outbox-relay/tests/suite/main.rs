@@ -11,4 +11,5 @@ mod declare;
 mod lost;
 mod outage;
 mod publish;
+mod strays;
 mod support;

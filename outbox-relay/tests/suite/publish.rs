@@ -227,6 +227,32 @@ async fn a_full_lane_waits_alone_and_goes_on_when_there_is_room() {
     );
 }
 
+/// Twelve tries: with the default of 30 s they would take more than a minute.
+#[tokio::test]
+async fn a_lane_that_is_refused_waits_no_longer_than_the_options_say() {
+    let streams = StreamLimits {
+        subject_messages_max: 1,
+        ..StreamLimits::default()
+    };
+    let (broker, ledger) = shared_with(&streams).await;
+    let options = Options {
+        streams,
+        backoff_max: Duration::from_secs(1),
+        ..Options::default()
+    };
+    ledger.enqueue("q", Priority::High, 2).await;
+    let relay = Running::start(&broker, &ledger, options).await;
+    eventually("twelve refusals", SOON, async || {
+        relay.handle.stats().errors >= 12
+    })
+    .await
+    .unwrap();
+    assert_eq!(
+        (ledger.outbox().await, broker.numbers().await.len()),
+        (1, 1)
+    );
+}
+
 #[tokio::test]
 async fn a_full_stream_refuses_and_nothing_is_lost_while_it_drains() {
     const EXECUTIONS: usize = 400;

@@ -167,10 +167,35 @@ impl Ledger {
         }
     }
 
-    /// Plain SQL, as a fault would write it.
+    /// On Postgres, in a schema of its own, with all patience for who holds its rows; and the
+    /// options to reach it. None where there is no Postgres.
+    pub(crate) async fn on_postgres() -> Option<(Self, bellwether_store::Options)> {
+        let mut options = bellwether_store::Options::new(shared::postgres_url().await.unwrap()?);
+        options.schema = shared::fresh_namespace();
+        options.application_name.clone_from(&options.schema);
+        (options.lock_timeout, options.statement_timeout) = (SOON, SOON);
+        bellwether_store::migrate(&options).await.unwrap();
+        let ledger = Self {
+            store: bellwether_store::connect(&options).await.unwrap(),
+            url: options.url.clone(),
+            _home: tempfile::tempdir().unwrap(),
+        };
+        Some((ledger, options))
+    }
+
+    /// Plain SQL on SQLite, as a fault would write it.
     pub(crate) async fn sql(&self, statement: &'static str) {
         let mut plain = SqliteConnection::connect(&self.url).await.unwrap();
         sqlx::query(statement).execute(&mut plain).await.unwrap();
+    }
+
+    /// The one number that a query returns, on SQLite.
+    pub(crate) async fn number(&self, query: &'static str) -> i64 {
+        let mut plain = SqliteConnection::connect(&self.url).await.unwrap();
+        sqlx::query_scalar(query)
+            .fetch_one(&mut plain)
+            .await
+            .unwrap()
     }
 
     /// Inserts `count` one-shots that are due; returns their executions, sorted.

@@ -43,7 +43,8 @@ ALTER TABLE execution
     ADD COLUMN probe_id             uuid,                        -- the probe's claim; null = none runs
     ADD COLUMN probe_session_id     uuid,
     ADD COLUMN probe_claimed_at     timestamptz,
-    ADD COLUMN probe_deadline_at    timestamptz;
+    ADD COLUMN probe_deadline_at    timestamptz,
+    ADD COLUMN attempts_gone        bigint  NOT NULL DEFAULT 0;  -- its first ones, that retention has deleted before it
 ALTER TABLE attempt ADD COLUMN left_late boolean NOT NULL DEFAULT false;  -- as in execution
 
 DROP INDEX execution_due;
@@ -128,6 +129,10 @@ ALTER TABLE ledger
     ADD COLUMN keys_marked_to    timestamptz NOT NULL DEFAULT clock_timestamp() - interval '7 days',
     ADD COLUMN keys_forgotten_to timestamptz NOT NULL DEFAULT clock_timestamp() - interval '7 days',
     ADD COLUMN keys_marked_at    timestamptz NOT NULL DEFAULT clock_timestamp();
+
+-- In the order in which the sweep walks them. SQLite's has the row's number behind each entry.
+DROP INDEX submission_key_age;
+CREATE INDEX submission_key_age ON submission_key (created_at, job, key);
 
 -- Idempotency keys of business effects.
 CREATE TABLE idempotency (

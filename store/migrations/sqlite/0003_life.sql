@@ -53,6 +53,7 @@ ALTER TABLE execution ADD COLUMN probe_id BLOB;             -- the probe's claim
 ALTER TABLE execution ADD COLUMN probe_session_id BLOB;
 ALTER TABLE execution ADD COLUMN probe_claimed_at INTEGER;
 ALTER TABLE execution ADD COLUMN probe_deadline_at INTEGER;
+ALTER TABLE execution ADD COLUMN attempts_gone INTEGER NOT NULL DEFAULT 0;  -- its first ones, that retention has deleted before it
 ALTER TABLE attempt ADD COLUMN left_late INTEGER NOT NULL DEFAULT 0;    -- as in execution
 
 DROP INDEX execution_due;

@@ -100,6 +100,7 @@ fn history(row: &PgRow) -> sqlx::Result<ScheduleHistory> {
         id: row.try_get("id")?,
         name: row.try_get("name")?,
         timings: timings(row)?,
+        created_at: row::instant(row, "created_at")?,
         history_from: row::instant(row, "history_from")?,
         cursor: row::instant(row, "cursor")?,
         fires: row.try_get("fires")?,

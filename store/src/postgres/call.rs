@@ -5,10 +5,11 @@ use std::time::Duration;
 use bellwether_telemetry::metrics;
 use sqlx::pool::PoolConnection;
 use sqlx::{PgConnection, Postgres, Transaction};
+use tokio::time::Instant;
 use tokio::time::error::Elapsed;
 
 use super::{PgStore, errors};
-use crate::Result;
+use crate::{Result, abandoned};
 
 /// A call that takes this long, the wait for a connection included, is worth a line of the log.
 const SLOW: Duration = Duration::from_secs(1);
@@ -66,6 +67,7 @@ pub(super) use call;
 /// comes, and hold a place of the pool meanwhile.
 pub(super) struct Held {
     conn: PoolConnection<Postgres>,
+    since: Instant,
     /// It may go back to the pool.
     answered: bool,
     /// Somebody was told how the call ended.
@@ -76,6 +78,7 @@ impl From<PoolConnection<Postgres>> for Held {
     fn from(conn: PoolConnection<Postgres>) -> Self {
         Self {
             conn,
+            since: Instant::now(),
             answered: false,
             settled: false,
         }
@@ -103,7 +106,7 @@ impl Drop for Held {
         }
         if !self.settled {
             // Its caller has given it up before its own time was over.
-            let why = [metrics::reason("timeout")];
+            let why = [metrics::reason(abandoned::word(self.since.elapsed()))];
             metrics::counters().db_errors.add(1, &why);
         }
     }
@@ -145,7 +148,7 @@ impl PgStore {
             metrics::counters()
                 .db_errors
                 .add(1, &[metrics::reason(errors::word(&error))]);
-            return Err(errors::error(op, error));
+            return Err(errors::of_role(op, self.role, error));
         }
         tracing::debug!(op, repeats, %error, "gave way to another transaction, repeating");
         tokio::time::sleep(Duration::from_millis(fastrand::u64(1..=10 << repeats))).await;

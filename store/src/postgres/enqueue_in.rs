@@ -7,6 +7,7 @@ use sqlx::postgres::PgConnection;
 use super::executions::{self, Batch};
 use super::{check, errors, finish, sql};
 use crate::executions::{Commit, Committed, Enqueued, NewExecution};
+use crate::grants::Role;
 use crate::{Error, ErrorKind, Result};
 
 const OP: &str = "enqueue a one-shot in the caller's transaction";
@@ -32,7 +33,7 @@ pub async fn enqueue_in(
         finish(savepoint, enqueued).await
     };
     work.await
-        .map_err(|error| errors::error(OP, error))?
+        .map_err(|error| errors::of_role(OP, Some(Role::Client), error))?
         .ok_or_else(|| Error::new(OP, ErrorKind::Conflict, "its key is being forgotten"))
 }
 
@@ -59,7 +60,7 @@ pub async fn commit_in(
         finish(savepoint, committed).await
     };
     work.await
-        .map_err(|error| errors::error(OP, error))?
+        .map_err(|error| errors::of_role(OP, Some(Role::Worker), error))?
         .ok_or_else(|| {
             let raced = "a claim came while its result was committed";
             Error::new(OP, ErrorKind::Conflict, raced)

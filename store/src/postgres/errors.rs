@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use crate::grants::Role;
 use crate::{Error, ErrorKind};
 
 const POOLER: &str = "; a connection pooler stands between: let this program connect to the server itself, or see \
@@ -29,6 +30,20 @@ pub(super) fn error(op: &'static str, error: sqlx::Error) -> Error {
         }
         _ => Error::new(op, kind, error),
     }
+}
+
+/// An error of `op`, which is one of `role`'s: what gives a right that is missing.
+pub(super) fn of_role(op: &'static str, role: Option<Role>, error: sqlx::Error) -> Error {
+    let said = match &error {
+        sqlx::Error::Database(said) if said.code().as_deref() == Some("42501") => said.message(),
+        _ => return self::error(op, error),
+    };
+    let role = role.map_or("ROLE", Role::as_str);
+    let told = format!(
+        "{said}; the owner of the tables gives this right by what `bellwether grants {role} --to USER` \
+         prints, again after each migration [42501]"
+    );
+    Error::new(op, ErrorKind::Denied, told)
 }
 
 /// The server rolled the work back in favour of another transaction: repeating it at once is

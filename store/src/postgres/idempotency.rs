@@ -8,6 +8,7 @@ use uuid::Uuid;
 
 use super::enqueue_in::{enter, leave};
 use super::{PgStore, call, check, errors, finish, row, sql};
+use crate::grants::Role;
 use crate::idempotency::{Acquisition, Idempotency, Settled, Settling, Token, check_ask};
 use crate::{Error, ErrorKind, Result};
 
@@ -90,7 +91,8 @@ pub async fn mark_completed_in(
         let marked = marked.await;
         finish(savepoint, marked).await
     };
-    work.await.map_err(|error| errors::error(OP, error))
+    work.await
+        .map_err(|error| errors::of_role(OP, Some(Role::Worker), error))
 }
 
 /// None = the key was made or forgotten between two looks.

@@ -17,6 +17,7 @@ mod dead;
 mod enqueue_in;
 mod errors;
 mod executions;
+mod grants;
 mod idempotency;
 mod inspect;
 mod leadership;
@@ -37,16 +38,20 @@ use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use chrono::{DateTime, Utc};
 use sqlx::postgres::{PgConnectOptions, PgConnection, PgPool, PgPoolOptions};
 use sqlx::{ConnectOptions, Row};
 use tokio::time::timeout;
 use uuid::Uuid;
 
 use crate::connect::Options;
+use crate::grants::Role;
+use crate::retention::Unnamed;
 use crate::sweeps::Lap;
 use crate::{Backend, Error, ErrorKind, Ledger, Result, Store};
 
 pub use enqueue_in::{commit_in, enqueue_in};
+pub(crate) use grants::grants;
 pub use idempotency::mark_completed_in;
 pub(crate) use migrate::script;
 pub use migrate::{migrate, validate};
@@ -88,8 +93,13 @@ pub struct PgStore {
     /// Of the `ledger` row, which never changes; every dispatch carries it.
     ledger_id: Uuid,
     call_timeout: Duration,
+    /// Whose rights its user should have.
+    role: Option<Role>,
     held: Arc<Lap>,
     history: Arc<Lap>,
+    /// After when a key was recorded, its job and itself.
+    keys: Arc<Lap<(DateTime<Utc>, String, String)>>,
+    unnamed: Arc<Lap<Unnamed>>,
 }
 
 impl PgStore {
@@ -109,8 +119,11 @@ impl PgStore {
             pool,
             ledger_id: Uuid::nil(),
             call_timeout: options.statement_timeout.saturating_add(GRACE),
+            role: options.role,
             held: Arc::default(),
             history: Arc::default(),
+            keys: Arc::default(),
+            unnamed: Arc::default(),
         };
         call!(store, OP, |conn| {
             migrate::check_connection(conn, &options.schema).await

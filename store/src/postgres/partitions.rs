@@ -85,7 +85,7 @@ impl Partitions for PgStore {
             Err(error) if errors::lock_timeout(&error) || errors::gave_way(&error) => {
                 Ok(Grown::Busy)
             }
-            answer => answer.map_err(|error| errors::error(OP, error)),
+            answer => answer.map_err(|error| errors::of_role(OP, self.role, error)),
         }
     }
 }

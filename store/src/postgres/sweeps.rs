@@ -9,7 +9,8 @@ use sqlx::postgres::PgRow;
 use super::{PgStore, call, row, sql};
 use crate::Result;
 use crate::sweeps::{
-    Ended, FiresSwept, KEY_RETENTION_MIN, LostSession, REPORTS_KEPT, Recovered, Sweeps, held_max,
+    Ended, FiresSwept, KEY_RETENTION_MIN, KeysSwept, LostSession, REPORTS_KEPT, Recovered, Sweeps,
+    held_max,
 };
 
 #[async_trait::async_trait]
@@ -112,15 +113,26 @@ impl Sweeps for PgStore {
         })
     }
 
-    async fn forget_keys(&self, retention: Duration, limit: u32) -> Result<u64> {
+    async fn forget_keys(&self, retention: Duration, limit: u32) -> Result<KeysSwept> {
         call!(self, "forget old keys", |conn| {
-            let done = sqlx::query(sql!("sweeps/forget_keys"))
+            let (recorded, job, key) = self.keys.after();
+            let row = sqlx::query(sql!("sweeps/forget_keys"))
                 .bind(row::micros(retention))
-                .bind(i64::from(limit))
+                .bind(i64::from(limit.max(1)))
                 .bind(row::micros(KEY_RETENTION_MIN))
-                .execute(conn)
+                .bind(recorded)
+                .bind(job)
+                .bind(key)
+                .fetch_one(conn)
                 .await?;
-            Ok(done.rows_affected())
+            let last = match row::instant_opt(&row, "created_at")? {
+                Some(recorded) => Some((recorded, row.try_get("job")?, row.try_get("key")?)),
+                None => None,
+            };
+            let more = last.is_some();
+            self.keys.looked_up_to(last);
+            let keys = row::total(&row, "keys")?;
+            Ok(KeysSwept { keys, more })
         })
     }
 

@@ -54,6 +54,8 @@ async fn a_full_disk_loses_nothing_and_work_goes_on_when_there_is_room() {
         file: limited,
         held: std::sync::Arc::default(),
         history: std::sync::Arc::default(),
+        keys: std::sync::Arc::default(),
+        unnamed: std::sync::Arc::default(),
     };
 
     let mut kept = Vec::new();

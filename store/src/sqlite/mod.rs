@@ -37,6 +37,7 @@ mod held;
 mod idempotency;
 mod inspect;
 mod leadership;
+mod leftovers;
 mod migrate;
 mod outbox;
 mod partitions;
@@ -63,6 +64,7 @@ use sqlx::sqlite::SqliteConnectOptions;
 use self::errors::Fault;
 use self::row::Columns;
 use self::writer::Writer;
+use crate::retention::Unnamed;
 use crate::sweeps::Lap;
 use crate::{Backend, Ledger, Options, Result, Store, migrate as schema};
 
@@ -81,6 +83,9 @@ pub struct SqliteStore {
     file: SqliteConnectOptions,
     held: Arc<Lap>,
     history: Arc<Lap>,
+    /// After when, and in which row, a key was recorded.
+    keys: Arc<Lap<(clock::Millis, i64)>>,
+    unnamed: Arc<Lap<Unnamed>>,
 }
 
 impl SqliteStore {
@@ -100,6 +105,8 @@ impl SqliteStore {
             file,
             held: Arc::default(),
             history: Arc::default(),
+            keys: Arc::default(),
+            unnamed: Arc::default(),
         })
     }
 }

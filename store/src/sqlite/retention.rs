@@ -8,16 +8,15 @@ use sqlx::SqliteConnection;
 use sqlx::sqlite::SqliteRow;
 use uuid::Uuid;
 
-use super::SqliteStore;
 use super::clock::Millis;
 use super::errors::Fault;
 use super::row::{Columns, millis};
+use super::{SqliteStore, leftovers};
 use crate::Result;
-use crate::retention::{Forgotten, NAMED_MAX, Retention};
+use crate::retention::{Forgotten, Leftover, Retention};
 use crate::sweeps::Lap;
 
-/// How much longer than what they claimed sessions are kept: see `sql/postgres/retention/sessions.sql`.
-const DAY_MS: i64 = 86_400_000;
+pub(super) const DAY_MS: i64 = 86_400_000;
 
 #[async_trait::async_trait]
 impl Retention for SqliteStore {
@@ -25,15 +24,26 @@ impl Retention for SqliteStore {
         let lap = Arc::clone(&self.history);
         self.writer
             .write("delete old fires", async move |conn, now| {
-                fires(conn, now - millis(retention), limit.max(1), &lap).await
+                fires(conn, now, now - millis(retention), limit.max(1), &lap).await
             })
             .await
     }
 
-    async fn forget_leftovers(&self, retention: Duration, limit: u32) -> Result<Forgotten> {
+    async fn forget_leftovers(
+        &self,
+        kind: Leftover,
+        retention: Duration,
+        limit: u32,
+    ) -> Result<Forgotten> {
+        let look = Arc::clone(&self.unnamed);
         self.writer
             .write("delete what fires left behind", async move |conn, now| {
-                leftovers(conn, now - millis(retention), limit.max(1)).await
+                let old = leftovers::Old {
+                    now,
+                    before: now - millis(retention),
+                    limit: limit.max(1),
+                };
+                leftovers::forget(conn, kind, &old, &look).await
             })
             .await
     }
@@ -45,6 +55,8 @@ struct Old {
     /// Where it was met first.
     place: usize,
     executions: u64,
+    /// Of its executions, but for the current ones.
+    attempts: u64,
     /// The instant of a schedule that it is.
     instant: Option<(Uuid, Millis)>,
 }
@@ -60,24 +72,26 @@ impl Old {
             id: row.value("fire_id")?,
             place: row.number("place")?,
             executions: row.number("executions")?,
+            attempts: row.number("attempts")?,
             instant,
         })
     }
 }
 
 /// The first id that an instant has.
-fn first_id(at: Millis) -> Uuid {
+pub(super) fn first_id(at: Millis) -> Uuid {
     Uuid::from_u128(u128::from(at.max(0).unsigned_abs()) << 80)
 }
 
 /// As a JSON array for `unhex`.
-fn hex<'a>(ids: impl Iterator<Item = &'a Uuid>) -> String {
+pub(super) fn hex<'a>(ids: impl Iterator<Item = &'a Uuid>) -> String {
     let quoted: Vec<_> = ids.map(|id| format!("\"{}\"", id.simple())).collect();
     format!("[{}]", quoted.join(","))
 }
 
 async fn fires(
     conn: &mut SqliteConnection,
+    now: Millis,
     before: Millis,
     limit: u32,
     lap: &Lap,
@@ -86,6 +100,7 @@ async fn fires(
         .bind(lap.after())
         .bind(first_id(before))
         .bind(limit)
+        .bind(first_id(now + DAY_MS))
         .fetch_all(&mut *conn)
         .await?;
     // Each fire once, where it was met first, and the execution it was met by.
@@ -107,33 +122,80 @@ async fn fires(
         .iter()
         .map(Old::read)
         .collect::<Result<Vec<_>, _>>()?;
-    let mut ahead = 0;
+    let (most, mut ahead) = (u64::from(limit), 0);
     let fits = old
         .iter()
         .take_while(|fire| {
-            let fits = ahead < u64::from(limit);
-            ahead += fire.executions;
+            let fits = ahead < most && fire.attempts <= most;
+            ahead += fire.executions + fire.attempts;
             fits
         })
         .count();
     let cut = old.drain(fits..).next();
-    let last = match cut {
-        // What does not fit is looked at by the next call; the first always fits.
-        Some(fire) => firsts.get(fire.place).and_then(|at| at.checked_sub(1)),
-        None if near.len() == limit as usize => near.len().checked_sub(1),
-        None => None,
-    };
-    let last = last
-        .and_then(|at| near.get(at))
-        .map(|row| row.value::<Uuid>("id"))
-        .transpose()?;
     let mut gone = Forgotten::default();
     if !old.is_empty() {
         gone = delete_fires(conn, &old).await?;
     }
+    let last = match cut {
+        // What does not fit is looked at by the next call; the first fits, or becomes shorter.
+        Some(fire) => {
+            if fits == 0 {
+                shorten(conn, fire.id, most, &mut gone).await?;
+            }
+            let at = firsts.get(fire.place).and_then(|at| at.checked_sub(1));
+            Some(id_at(&near, at)?.unwrap_or(lap.after()))
+        }
+        None if near.len() == limit as usize => id_at(&near, near.len().checked_sub(1))?,
+        None => None,
+    };
     gone.more = last.is_some();
     lap.looked_up_to(last);
     Ok(gone)
+}
+
+fn id_at(near: &[SqliteRow], at: Option<usize>) -> Result<Option<Uuid>, Fault> {
+    let row = at.and_then(|at| near.get(at));
+    Ok(row.map(|row| row.value("id")).transpose()?)
+}
+
+/// Deletes the oldest attempts of a fire that has more than one call may delete.
+async fn shorten(
+    conn: &mut SqliteConnection,
+    fire: Uuid,
+    most: u64,
+    gone: &mut Forgotten,
+) -> Result<(), Fault> {
+    let long = sqlx::query(sql!("retention/long"))
+        .bind(fire)
+        .fetch_all(&mut *conn)
+        .await?;
+    let mut left = i64::try_from(most).unwrap_or(i64::MAX);
+    for row in long {
+        let some = left.min(row.value("attempts")?);
+        if some == 0 {
+            break;
+        }
+        left -= some;
+        let id: Uuid = row.value("id")?;
+        let up_to = row.value::<i64>("attempts_gone")? + some;
+        gone.attempts += delete_past(conn, sql!("retention/past_attempts"), id, up_to).await?;
+        gone.verdicts += delete_past(conn, sql!("retention/past_verdicts"), id, up_to).await?;
+        gone.refused_results +=
+            delete_past(conn, sql!("retention/past_refused"), id, up_to).await?;
+        delete_past(conn, sql!("retention/past_gone"), id, up_to).await?;
+    }
+    Ok(())
+}
+
+/// Runs one of the statements about an execution up to a generation.
+async fn delete_past(
+    conn: &mut SqliteConnection,
+    sql: &'static str,
+    execution: Uuid,
+    up_to: i64,
+) -> Result<u64, Fault> {
+    let done = sqlx::query(sql).bind(execution).bind(up_to).execute(conn);
+    Ok(done.await?.rows_affected())
 }
 
 async fn delete_fires(conn: &mut SqliteConnection, old: &[Old]) -> Result<Forgotten, Fault> {
@@ -162,61 +224,11 @@ async fn delete_fires(conn: &mut SqliteConnection, old: &[Old]) -> Result<Forgot
 }
 
 /// Runs one of the statements about a list.
-async fn delete(conn: &mut SqliteConnection, sql: &'static str, list: &str) -> Result<u64, Fault> {
+pub(super) async fn delete(
+    conn: &mut SqliteConnection,
+    sql: &'static str,
+    list: &str,
+) -> Result<u64, Fault> {
     let done = sqlx::query(sql).bind(list).execute(conn).await?;
     Ok(done.rows_affected())
-}
-
-async fn leftovers(
-    conn: &mut SqliteConnection,
-    before: Millis,
-    limit: u32,
-) -> Result<Forgotten, Fault> {
-    let tombstones = sqlx::query(sql!("retention/tombstones"))
-        .bind(before)
-        .bind(limit)
-        .fetch_all(&mut *conn)
-        .await?;
-    let mut gone = Forgotten::default();
-    if !tombstones.is_empty() {
-        let ids = tombstones
-            .iter()
-            .map(|row| Ok(row.value::<Uuid>("id")?))
-            .collect::<Result<Vec<_>, Fault>>()?;
-        let ids = hex(ids.iter());
-        gone.non_fires = delete(conn, sql!("retention/ranges_of"), &ids).await?;
-        gone.timings = delete(conn, sql!("retention/timings_of"), &ids).await?;
-        gone.schedules = delete(conn, sql!("retention/schedules"), &ids).await?;
-    }
-    let refused = sqlx::query(sql!("retention/refused"))
-        .bind(before)
-        .bind(first_id(before))
-        .bind(limit)
-        .execute(&mut *conn)
-        .await?;
-    let dead = sqlx::query(sql!("retention/dead"))
-        .bind(before)
-        .bind(limit)
-        .execute(&mut *conn)
-        .await?;
-    let sessions = sqlx::query(sql!("retention/sessions"))
-        .bind(before - 2 * DAY_MS)
-        .bind(first_id(before - DAY_MS))
-        .bind(limit)
-        .bind(NAMED_MAX)
-        .execute(&mut *conn)
-        .await?;
-    let terms = sqlx::query(sql!("retention/terms"))
-        .bind(before)
-        .bind(first_id(before))
-        .bind(limit)
-        .bind(NAMED_MAX)
-        .execute(conn)
-        .await?;
-    gone.refused_results = refused.rows_affected();
-    gone.dead_letters = dead.rows_affected();
-    gone.sessions = sessions.rows_affected();
-    gone.terms = terms.rows_affected();
-    gone.more = gone.any_reached(limit);
-    Ok(gone)
 }

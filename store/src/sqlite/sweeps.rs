@@ -16,7 +16,8 @@ use super::row::{Columns, millis};
 use super::{SqliteStore, dispatch, held};
 use crate::Result;
 use crate::sweeps::{
-    Ended, FiresSwept, KEY_RETENTION_MIN, LostSession, REPORTS_KEPT, Recovered, Sweeps,
+    Ended, FiresSwept, KEY_RETENTION_MIN, KeysSwept, Lap, LostSession, REPORTS_KEPT, Recovered,
+    Sweeps,
 };
 
 #[async_trait::async_trait]
@@ -128,22 +129,19 @@ impl Sweeps for SqliteStore {
             .await
     }
 
-    async fn forget_keys(&self, retention: Duration, limit: u32) -> Result<u64> {
+    async fn forget_keys(&self, retention: Duration, limit: u32) -> Result<KeysSwept> {
+        let lap = Arc::clone(&self.keys);
         self.writer
             .write("sweep old keys", async move |conn, now| {
                 let before = now - millis(retention);
-                let forgotten = sqlx::query(sql!("sweeps/forget_keys"))
-                    .bind(before)
-                    .bind(limit)
-                    .execute(&mut *conn)
-                    .await?;
+                let swept = forget_keys(conn, before, limit.max(1), &lap).await?;
                 sqlx::query(sql!("sweeps/mark_keys"))
                     .bind(now)
                     .bind(before)
                     .bind(now - millis(KEY_RETENTION_MIN))
                     .execute(conn)
                     .await?;
-                Ok(forgotten.rows_affected())
+                Ok(swept)
             })
             .await
     }
@@ -180,6 +178,43 @@ impl Sweeps for SqliteStore {
             })
             .await
     }
+}
+
+/// Looks at some old keys, and forgets those whose executions are over.
+async fn forget_keys(
+    conn: &mut SqliteConnection,
+    before: Millis,
+    limit: u32,
+    lap: &Lap<(Millis, i64)>,
+) -> Result<KeysSwept, Fault> {
+    let (recorded, place) = lap.after();
+    let looked = sqlx::query(sql!("sweeps/old_keys"))
+        .bind(before)
+        .bind(limit)
+        .bind(recorded)
+        .bind(place)
+        .fetch_all(&mut *conn)
+        .await?;
+    let mut old: Vec<i64> = Vec::new();
+    let mut last = None;
+    for row in &looked {
+        let place = row.value("place")?;
+        last = Some((row.value("created_at")?, place));
+        if row.value("old")? {
+            old.push(place);
+        }
+    }
+    let old = old.iter().map(i64::to_string).collect::<Vec<_>>().join(",");
+    let forgotten = sqlx::query(sql!("sweeps/forget_keys"))
+        .bind(format!("[{old}]"))
+        .execute(conn)
+        .await?;
+    let more = looked.len() == limit as usize;
+    lap.looked_up_to(last.filter(|_| more));
+    Ok(KeysSwept {
+        keys: forgotten.rows_affected(),
+        more,
+    })
 }
 
 /// A running row that lost its worker or its time.

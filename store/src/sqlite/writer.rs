@@ -21,7 +21,7 @@ use tracing::Instrument;
 use super::clock::{self, Millis};
 use super::errors::Fault;
 use super::file;
-use crate::{Error, ErrorKind, Result};
+use crate::{Error, ErrorKind, Result, abandoned};
 
 /// Calls that may wait for their turn; the next ones wait for room.
 const WAITING_MAX: usize = 256;
@@ -124,7 +124,8 @@ impl Writer {
         T: Send + 'static,
         F: AsyncFn(&mut SqliteConnection, Millis) -> Result<T, Fault> + Send + 'static,
     {
-        let deadline = Instant::now() + self.patience;
+        let since = Instant::now();
+        let deadline = since + self.patience;
         let (answer, answered) = oneshot::channel();
         let job: Job = Box::new(move |line| {
             Box::pin(async move {
@@ -150,7 +151,10 @@ impl Writer {
             answered.await.map_err(|_| gone(op))
         };
         let turn = turn.instrument(tracing::debug_span!("ledger", op));
-        let mut caller = Caller { settled: false };
+        let mut caller = Caller {
+            since,
+            settled: false,
+        };
         let answer = tokio::time::timeout_at(deadline, turn).await;
         caller.settled = true;
         match answer {
@@ -176,6 +180,7 @@ impl Writer {
 
 /// Who waits for an answer.
 struct Caller {
+    since: Instant,
     /// It was told how the call ended.
     settled: bool,
 }
@@ -184,7 +189,7 @@ impl Drop for Caller {
     fn drop(&mut self) {
         if !self.settled {
             // It has given the call up before the call's own time was over.
-            count_failed("timeout");
+            count_failed(abandoned::word(self.since.elapsed()));
         }
     }
 }

@@ -8,11 +8,12 @@ use bellwether_store::executions::Committed;
 use bellwether_store::pulse::COUNT_MAX;
 use bellwether_store::schedules::{NewSchedule, Policy, Timing};
 use bellwether_store::{Backend, Payload, migrate};
+use chrono::{DateTime, Utc};
 use uuid::Uuid;
 
 use crate::fixture::Fixture;
 use crate::raw::{Raw, args};
-use crate::vocabulary::{claim_with, complete, new_session, one_shot, secs};
+use crate::vocabulary::{claim_with, complete, hours, new_session, one_shot, secs};
 
 /// The deadline is a fact of the attempt: neither an edit nor the end of its schedule moves it.
 pub(crate) async fn r44_the_deadline_is_pinned_at_the_claim(ledger: &Fixture) {
@@ -162,14 +163,18 @@ pub(crate) async fn a_pulse_counts_what_waits(ledger: &Fixture) {
         (Duration::ZERO, Duration::ZERO)
     );
 
+    // Which instant is its next one nobody has worked out yet: it waits for a planner all the same.
     let schedule = ledger.schedule("late", 1, secs(100)).await;
-    let past = ledger.ago(secs(90)).await;
-    ledger
-        .sql(
-            "UPDATE schedule SET next_at = $2 WHERE id = $1",
-            args![schedule.id, past],
-        )
-        .await;
+    assert_eq!(schedule.next_at, None);
+    let pulse = ledger.pulse().await.unwrap();
+    assert_eq!((pulse.due, pulse.overdue), (1, Duration::ZERO));
+    let set_next = async |next: DateTime<Utc>| {
+        let set = "UPDATE schedule SET next_at = $2 WHERE id = $1";
+        ledger.sql(set, args![schedule.id, next]).await;
+    };
+    set_next(ledger.now().await + hours(1)).await;
+    assert_eq!(ledger.pulse().await.unwrap().due, 0);
+    set_next(ledger.ago(secs(90)).await).await;
     ledger.unknown("book").await;
     ledger.enqueue_one(&one_shot("book")).await;
     let past = ledger.ago(secs(50)).await;

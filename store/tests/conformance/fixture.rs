@@ -38,6 +38,22 @@ impl Fixture {
         Arc::clone(&self.store)
     }
 
+    /// The same ledger through another store.
+    pub(crate) async fn through(&self, store: Arc<dyn Store>) -> Self {
+        Self {
+            store,
+            options: self.options.clone(),
+            raw: Raw::open(&self.options).await,
+            _dir: None,
+        }
+    }
+
+    /// Closes its connections and leaves the ledger.
+    pub(crate) async fn let_go(self) {
+        self.store.close().await;
+        self.raw.close().await;
+    }
+
     /// How the ledger was opened.
     pub(crate) fn options(&self) -> &Options {
         &self.options

@@ -12,8 +12,12 @@
     reason = "tests"
 )]
 
+mod answers;
 mod audit;
+mod bounds;
+mod by_role;
 mod cancels;
+mod changes;
 mod checkpoints;
 mod claim;
 mod clocks;
@@ -26,6 +30,7 @@ mod edits;
 mod enqueue;
 mod fence;
 mod fixture;
+mod grants;
 mod grow;
 mod held;
 mod history;
@@ -33,6 +38,7 @@ mod idempotency;
 mod inspect;
 mod install;
 mod laws;
+mod laws_of_attempts;
 mod leadership;
 mod lost;
 mod migrate;
@@ -43,9 +49,12 @@ mod plans;
 mod probes;
 mod purge;
 mod raw;
+mod repeats;
 mod retention;
 mod retry;
+mod rights;
 mod roster;
+mod rulings;
 mod schedules;
 mod sessions;
 mod submitted;
@@ -53,6 +62,7 @@ mod sweepers;
 mod sweeps;
 mod takeover;
 mod transaction;
+mod users;
 mod vocabulary;
 
 /// Registers every case as `sqlite::<case>` and as `postgres::<case>`.
@@ -163,7 +173,8 @@ conformance! {
         a_pause_lets_the_ticker_plan_what_is_due,
         p48_a_pause_is_one_range_and_resuming_fires_nothing,
         edits_race_a_planner_without_a_gap,
-        an_edit_of_other_fields_keeps_cursor_and_next_instant,
+        an_edit_of_other_fields_keeps_cursor_and_next_instant;
+    changes:
         a_change_is_made_by_compare_and_set,
         two_edits_in_one_millisecond_are_two_versions,
         an_edit_mends_a_faulted_schedule,
@@ -230,16 +241,17 @@ conformance! {
         the_last_attempt_ends_it,
         snooze_and_release_give_the_charge_back,
         fail_and_cancel_end_it_for_good,
+        a_requested_cancel_ends_what_would_run_again,
+        text_of_handlers_is_made_fit_for_the_ledger,
+        r113_error_in_the_middle_of_a_commit_batch_releases_it,
+        a_handler_that_has_not_stopped_is_a_timeout_where_it_may_be_repeated,
+        a_handler_that_has_not_stopped_leaves_an_unrepeatable_execution_unknown;
+    repeats:
         a_repeated_commit_answers_as_the_first_did,
         of_all_words_about_an_attempt_one_has_ended_it,
         a_repeated_commit_is_accepted_after_the_next_claim,
         duplicates_in_one_batch_are_one_result,
-        a_requested_cancel_ends_what_would_run_again,
-        text_of_handlers_is_made_fit_for_the_ledger,
-        r113_error_in_the_middle_of_a_commit_batch_releases_it,
-        a_late_commit_settles_an_unknown_execution,
-        a_handler_that_has_not_stopped_is_a_timeout_where_it_may_be_repeated,
-        a_handler_that_has_not_stopped_leaves_an_unrepeatable_execution_unknown;
+        a_late_commit_settles_an_unknown_execution;
     retry:
         r71_only_the_failed_shard_retries,
         r82_four_identities_are_distinct,
@@ -356,13 +368,14 @@ conformance! {
         not_done_counts_only_a_lease_after_the_loss,
         in_progress_is_asked_again_ever_less_often,
         cannot_tell_is_an_operators,
-        a_late_result_and_a_probe_are_decided_by_the_row,
-        a_late_result_racing_a_probe_has_one_winner,
         a_handler_that_has_not_stopped_is_probed_too,
         a_lost_probe_is_taken_back_and_its_verdict_refused,
         a_probe_past_its_deadline_may_be_claimed_by_another,
         a_probe_given_back_is_asked_at_once_and_not_counted,
-        what_no_worker_can_probe_is_put_off,
+        what_no_worker_can_probe_is_put_off;
+    rulings:
+        a_late_result_and_a_probe_are_decided_by_the_row,
+        a_late_result_racing_a_probe_has_one_winner,
         an_escalation_ends_the_asking_and_not_the_answer,
         a_cancel_ends_what_is_probed,
         an_operator_decides_at_any_time,
@@ -398,6 +411,16 @@ conformance! {
         tombstones_go_when_nothing_of_them_is_left,
         refused_results_and_dead_letters_go_by_their_own_age,
         sessions_and_terms_go_when_no_row_names_them;
+    bounds:
+        fires_with_long_histories_go_in_several_calls,
+        a_history_longer_than_a_call_goes_before_its_execution,
+        a_long_history_of_shards_goes_before_the_fire_and_moves_nothing,
+        a_long_history_is_read_in_portions,
+        an_id_that_begins_with_no_instant_keeps_nothing_for_ever,
+        keys_that_stay_hide_none_behind_them,
+        a_look_at_keys_reads_no_more_than_its_limit,
+        sessions_go_however_much_waits,
+        a_kind_that_cannot_go_keeps_no_other;
     purge:
         p50_history_past_its_retention_is_deleted_and_the_size_stays,
         a_purge_reads_what_it_deletes_and_nothing_where_nothing_is_old;
@@ -416,11 +439,19 @@ conformance! {
         law_01_one_fire_per_instant,
         law_02_every_instant_is_accounted_for,
         law_02_no_instant_is_invented,
+        law_02_a_fire_from_before_its_schedule_is_invented,
         law_03_a_fire_has_all_its_shards,
         law_03_no_execution_is_without_its_fire,
         law_03_a_retry_repeats_its_shard,
         law_04_shards_add_up,
         law_04_a_retry_is_one_execution,
+        law_10_due_work_is_represented,
+        law_10_a_lane_leaves_nothing_behind,
+        law_10_a_lost_stream_is_dispatched_again,
+        law_11_the_outbox_drains,
+        law_12_fires_are_written_inside_their_term,
+        law_12_terms_do_not_overlap;
+    laws_of_attempts:
         law_05_nothing_is_claimed_after_the_end,
         law_06_generations_have_no_gap,
         law_06_the_accepted_result_is_of_the_last_claim,
@@ -430,12 +461,9 @@ conformance! {
         law_08_what_history_charged_is_counted,
         law_09_lost_work_does_not_stay_running,
         law_09_overdue_work_does_not_stay_running,
-        law_10_due_work_is_represented,
-        law_10_a_lane_leaves_nothing_behind,
-        law_10_a_lost_stream_is_dispatched_again,
-        law_11_the_outbox_drains,
-        law_12_fires_are_written_inside_their_term,
-        law_12_terms_do_not_overlap,
+        law_09_counts_the_lease_that_the_session_had,
+        law_09_counts_the_longest_lease_of_a_live_session,
+        law_09_no_lease_lasts_for_ever,
         law_13_unknown_is_escalated,
         law_13_gives_the_sweep_its_time,
         law_14_nothing_is_claimed_after_a_cancel_request;
@@ -453,6 +481,94 @@ conformance! {
         a_script_for_another_version_does_nothing,
         r51_fresh_install_creates_only_its_own_objects,
         r51_a_role_with_a_schema_of_its_own_suffices;
+    rights:
+        r87_each_statement_runs_for_the_roles_whose_it_is,
+        r87_no_role_has_a_right_that_none_of_its_statements_needs,
+        r87_the_page_says_who_may_write_each_column,
+        relay_and_ticker_read_no_payload_and_no_result;
+    answers:
+        r87_only_the_roles_of_an_answer_can_do_the_write,
+        r87_a_callers_transaction_has_the_rights_of_its_user;
+    grants:
+        a_right_that_is_missing_names_the_grants,
+        grants_are_what_was_named_last;
+}
+
+/// Runs cases of the suite once more on Postgres, each role of them under a database user of its own.
+macro_rules! roles {
+    ($($test:ident: $($area:ident::$case:ident),+;)+) => {
+        mod roles {
+            $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn $test() {
+                crate::users::with_users_of_the_server(async |users| {
+                    $(crate::fixture::on_postgres(async |ledger| {
+                        users.live(ledger, crate::$area::$case).await;
+                    })
+                    .await;)+
+                })
+                .await;
+            })+
+        }
+    };
+}
+
+roles! {
+    r87_a_ticker_leads_and_plans_with_its_own_rights:
+        leadership::p03_one_winner_by_returned_row,
+        roster::each_ticker_sees_who_is_there_and_who_leads,
+        roster::terms_are_resigned_together_and_only_those,
+        planning::a_fire_is_planned_with_its_shards_and_outbox_rows,
+        planning::a_fault_takes_a_schedule_out_of_planning,
+        overlap::queue_one_holds_one_fire_and_coalesces_the_rest,
+        held::replace_cancels_what_is_unfinished_and_fires_after_it;
+    r87_a_ticker_sweeps_and_forgets_with_its_own_rights:
+        sweeps::unknown_is_escalated_once_after_its_time,
+        sweeps::due_rows_are_dispatched_once,
+        sweeps::keys_are_forgotten_some_time_after_the_end,
+        sweeps::a_clock_anomaly_is_recorded,
+        takeover::a_lost_last_attempt_fails_and_an_unrepeatable_one_is_unknown,
+        definitions::only_what_the_whole_fleet_stopped_to_define_is_retired,
+        idempotency::settled_and_abandoned_keys_are_forgotten,
+        clocks::a_pulse_counts_what_waits,
+        retention::what_ended_before_the_retention_goes_with_all_that_belongs_to_it,
+        retention::tombstones_go_when_nothing_of_them_is_left,
+        retention::refused_results_and_dead_letters_go_by_their_own_age,
+        retention::sessions_and_terms_go_when_no_row_names_them;
+    r87_a_relay_publishes_with_its_own_rights:
+        outbox::two_relays_share_the_outbox_disjointly,
+        outbox::only_what_a_lost_stream_held_is_sent_again,
+        outbox::a_stream_mark_moves_by_compare_and_set,
+        lost::r47_five_dispatches_that_an_idle_fleet_left_are_a_dead_letter,
+        lost::queues_are_idle_while_a_live_worker_has_had_free_slots,
+        dead::a_buried_dispatch_ends_its_execution;
+    r87_a_worker_works_with_its_own_rights:
+        claim::a_claim_returns_all_that_a_handler_needs,
+        repeats::a_late_commit_settles_an_unknown_execution,
+        fence::p14_late_results_of_a_superseded_attempt,
+        checkpoints::a_checkpoint_goes_from_attempt_to_attempt_until_success,
+        submitted::a_policy_that_is_not_known_is_pinned_under_the_claim,
+        submitted::without_a_handler_it_is_recorded_and_deferred,
+        submitted::a_stale_message_is_a_dead_letter,
+        sessions::a_renewal_says_what_is_free_leaked_and_draining,
+        sessions::requests_to_cancel_are_told_to_the_session_that_runs_them,
+        idempotency::r17_of_fifty_one_takes_over_an_expired_key,
+        probes::r86_a_lost_report_is_unknown_and_a_probe_reconciles_it,
+        probes::a_probe_given_back_is_asked_at_once_and_not_counted,
+        declined::a_probe_that_a_newer_worker_has_is_left_to_it;
+    r87_clients_and_operators_act_with_their_own_rights:
+        enqueue::r67_each_one_shot_is_answered_with_its_id,
+        enqueue::r67_a_trigger_fires_now_and_is_answered_with_its_fire,
+        edits::p48_a_pause_is_one_range_and_resuming_fires_nothing,
+        schedules::a_removed_name_can_be_used_again,
+        cancels::a_cancel_in_every_state_has_one_answer,
+        retry::r71_only_the_failed_shard_retries,
+        rulings::an_operator_decides_at_any_time,
+        dead::a_replayed_dispatch_repeats_its_execution,
+        dead::a_discarded_letter_loses_its_body_and_stays,
+        grow::a_grow_adds_what_is_missing_and_keeps_epochs_and_zone_data,
+        inspect::executions_are_listed_by_every_filter,
+        inspect::an_executions_story_is_told_in_order,
+        audit::a_ledger_with_work_keeps_every_law;
 }
 
 /// Asks this very binary which tests it has: a case that exists for one store only, or that is

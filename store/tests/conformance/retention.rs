@@ -7,7 +7,7 @@ use bellwether_schemas::state::{OnLost, State};
 use bellwether_store::dead::{DeadFilter, Discarded};
 use bellwether_store::executions::{Committed, NewExecution, Outcome, Retried};
 use bellwether_store::planning::{MissedRange, PlanStep};
-use bellwether_store::retention::Forgotten;
+use bellwether_store::retention::{Forgotten, Leftover};
 use bellwether_store::schedules::Schedule;
 use chrono::{DateTime, Utc};
 use uuid::Uuid;
@@ -26,7 +26,7 @@ const fn days(count: u64) -> Duration {
 }
 
 /// A one-shot whose id is as old as if it had been enqueued then.
-async fn of_old(ledger: &Fixture, job: &str) -> NewExecution {
+pub(crate) async fn of_old(ledger: &Fixture, job: &str) -> NewExecution {
     let mut new = one_shot(job);
     new.fire_id = old_id(ledger).await;
     new
@@ -68,18 +68,18 @@ pub(crate) async fn ended(
 }
 
 /// An old one-shot that succeeded `ago`.
-async fn succeeded(ledger: &Fixture, session: Uuid, ago: Duration) -> Uuid {
+pub(crate) async fn succeeded(ledger: &Fixture, session: Uuid, ago: Duration) -> Uuid {
     let id = ledger.enqueue_one(&of_old(ledger, "book").await).await;
     ended(ledger, session, id, complete(), ago).await;
     id
 }
 
-async fn is_there(ledger: &Fixture, id: Uuid) -> bool {
+pub(crate) async fn is_there(ledger: &Fixture, id: Uuid) -> bool {
     ledger.execution(id).await.unwrap().is_some()
 }
 
 /// One walk over all that is old, with the laws after each batch.
-async fn lap(ledger: &Fixture, limit: u32) -> Forgotten {
+pub(crate) async fn lap(ledger: &Fixture, limit: u32) -> Forgotten {
     let mut all = Forgotten::default();
     loop {
         let gone = ledger.forget_fires(RETENTION, limit).await.unwrap();
@@ -95,6 +95,26 @@ async fn lap(ledger: &Fixture, limit: u32) -> Forgotten {
             return all;
         }
     }
+}
+
+/// What fires leave behind, of every kind once.
+pub(crate) async fn leftovers(ledger: &Fixture, limit: u32) -> Forgotten {
+    let mut all = Forgotten::default();
+    for kind in Leftover::ALL {
+        let gone = ledger
+            .forget_leftovers(kind, RETENTION, limit)
+            .await
+            .unwrap();
+        all.schedules += gone.schedules;
+        all.non_fires += gone.non_fires;
+        all.timings += gone.timings;
+        all.refused_results += gone.refused_results;
+        all.dead_letters += gone.dead_letters;
+        all.sessions += gone.sessions;
+        all.terms += gone.terms;
+        all.more |= gone.more;
+    }
+    all
 }
 
 /// An every-second schedule whose next instants were due then.
@@ -119,6 +139,7 @@ pub(crate) async fn rows_of(ledger: &Fixture, table: &str) -> i64 {
         "session" => "SELECT count(*) FROM session",
         "term" => "SELECT count(*) FROM term",
         "dead_letter" => "SELECT count(*) FROM dead_letter",
+        "submission_key" => "SELECT count(*) FROM submission_key",
         other => panic!("no query for {other}"),
     };
     ledger.count(text, args![]).await
@@ -545,12 +566,12 @@ pub(crate) async fn tombstones_go_when_nothing_of_them_is_left(ledger: &Fixture)
         let text = "UPDATE schedule SET deleted_at = $2 WHERE id = $1";
         ledger.sql(text, args![schedule.id, at]).await;
     }
-    let gone = ledger.forget_leftovers(RETENTION, 100).await.unwrap();
+    let gone = leftovers(ledger, 100).await;
     assert_eq!((gone.schedules, gone.non_fires, gone.timings), (1, 1, 1));
     ledger.assert_laws_hold().await;
     ended(ledger, session, fired, complete(), OLD).await;
     assert_eq!(lap(ledger, 100).await.fires, 1);
-    let gone = ledger.forget_leftovers(RETENTION, 100).await.unwrap();
+    let gone = leftovers(ledger, 100).await;
     assert_eq!(gone.schedules, 1);
     let left = ledger
         .rows("SELECT id FROM schedule ORDER BY name", args![])
@@ -582,7 +603,7 @@ pub(crate) async fn refused_results_and_dead_letters_go_by_their_own_age(ledger:
     }
     let text = "UPDATE dead_letter SET resolved_at = NULL, resolution = NULL WHERE key = 'open'";
     ledger.sql(text, args![]).await;
-    let gone = ledger.forget_leftovers(RETENTION, 100).await.unwrap();
+    let gone = leftovers(ledger, 100).await;
     assert_eq!((gone.refused_results, gone.dead_letters), (1, 1));
     assert_eq!(rows_of(ledger, "fenced_result").await, 2);
     let left = ledger
@@ -630,7 +651,7 @@ pub(crate) async fn sessions_and_terms_go_when_no_row_names_them(ledger: &Fixtur
             ledger.sql(closed, args![*id, at]).await;
         }
     }
-    let gone = ledger.forget_leftovers(RETENTION, 100).await.unwrap();
+    let gone = leftovers(ledger, 100).await;
     assert_eq!(
         (gone.sessions, gone.terms),
         (1, 1),
@@ -638,7 +659,7 @@ pub(crate) async fn sessions_and_terms_go_when_no_row_names_them(ledger: &Fixtur
     );
     ledger.assert_laws_hold().await;
     assert_eq!(lap(ledger, 100).await.fires, 1);
-    let gone = ledger.forget_leftovers(RETENTION, 100).await.unwrap();
+    let gone = leftovers(ledger, 100).await;
     assert_eq!((gone.sessions, gone.terms), (2, 1));
     let left = ledger
         .rows("SELECT name FROM session ORDER BY name", args![])

@@ -486,14 +486,18 @@ pub(crate) async fn a_message_is_stale_before_its_key_is_forgotten(ledger: &Fixt
     // The mark of this ledger's first minute is seven days old: nothing was announced since.
     let short = hours(24 * 2);
     for _sweep in 0..3 {
-        assert_eq!(ledger.forget_keys(short, 10).await.unwrap(), 0);
+        assert_eq!(ledger.forget_keys(short, 10).await.unwrap().keys, 0);
     }
     let known = submit(ledger, session, &first).await;
     assert_eq!(refused(&known), Refusal::KnownKey);
 
     a_minute_passes(ledger).await;
     for _sweep in 0..3 {
-        assert_eq!(ledger.forget_keys(short, 10).await.unwrap(), 0, "announced");
+        assert_eq!(
+            ledger.forget_keys(short, 10).await.unwrap().keys,
+            0,
+            "announced"
+        );
     }
     let known = submit(ledger, session, &first).await;
     assert_eq!(refused(&known), Refusal::KnownKey, "the key is still there");
@@ -503,9 +507,13 @@ pub(crate) async fn a_message_is_stale_before_its_key_is_forgotten(ledger: &Fixt
 
     a_minute_passes(ledger).await;
     let long = hours(24 * 30);
-    assert_eq!(ledger.forget_keys(short, 10).await.unwrap(), 0);
-    assert_eq!(ledger.forget_keys(long, 10).await.unwrap(), 0, "its own");
-    assert_eq!(ledger.forget_keys(short, 10).await.unwrap(), 1);
+    assert_eq!(ledger.forget_keys(short, 10).await.unwrap().keys, 0);
+    assert_eq!(
+        ledger.forget_keys(long, 10).await.unwrap().keys,
+        0,
+        "its own"
+    );
+    assert_eq!(ledger.forget_keys(short, 10).await.unwrap().keys, 1);
     for retention in [short, long] {
         a_minute_passes(ledger).await;
         ledger.forget_keys(retention, 10).await.unwrap();
@@ -540,12 +548,12 @@ pub(crate) async fn a_mark_of_a_wrong_clock_makes_no_fresh_message_stale(ledger:
     assert_eq!(refused(&answer), Refusal::Stale);
 
     let retention = hours(24 * 7);
-    assert_eq!(ledger.forget_keys(retention, 10).await.unwrap(), 0);
+    assert_eq!(ledger.forget_keys(retention, 10).await.unwrap().keys, 0);
     let kept = ledger.execution_of_key("book", "fresh").await.unwrap();
     assert_eq!(kept, Some(ids::execution(fresh.fire_id, 0)), "it is young");
     // One more turn, for what is read of the mark is a minute old.
     a_minute_passes(ledger).await;
-    assert_eq!(ledger.forget_keys(retention, 10).await.unwrap(), 0);
+    assert_eq!(ledger.forget_keys(retention, 10).await.unwrap().keys, 0);
     let now = ledger.now().await;
     let right = ledger
         .count(

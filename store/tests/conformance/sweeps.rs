@@ -276,8 +276,8 @@ pub(crate) async fn keys_are_forgotten_some_time_after_the_end(ledger: &Fixture)
     ledger
         .sql("UPDATE submission_key SET created_at = $1", args![past])
         .await;
-    assert_eq!(ledger.forget_keys(hours(24 * 7), 10).await.unwrap(), 1);
-    assert_eq!(ledger.forget_keys(hours(24 * 7), 10).await.unwrap(), 0);
+    assert_eq!(ledger.forget_keys(hours(24 * 7), 10).await.unwrap().keys, 1);
+    assert_eq!(ledger.forget_keys(hours(24 * 7), 10).await.unwrap().keys, 0);
     assert_eq!(ledger.execution_of_key("book", "old").await.unwrap(), None);
     assert_eq!(
         ledger.execution_of_key("book", "young").await.unwrap(),

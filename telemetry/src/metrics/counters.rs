@@ -71,10 +71,10 @@ counters! {
     /// them in time. Labels: `queue`, `reason` (`executor_overloaded`).
     overloads = "bellwether.worker.overloads", "{refusal}",
         "Executions given back without a charge because no slot was free in time";
-    /// `bellwether.executions`: executions that ended by a result, a probe, an operator or a
-    /// sweep.
-    /// Labels: `job` (absent where a sweep ended those of several jobs at once), `outcome` (the
-    /// state), `reason` (`none` for a success and for what has expired).
+    /// `bellwether.executions`: executions that ended by a result, a probe, a sweep, or a request of a
+    /// client, an operator's among them.
+    /// Labels: `job` (absent where a sweep ended those of several jobs at once, or where a client could
+    /// not read it), `outcome` (the state), `reason` (`none` for a success and for what has expired).
     executions = "bellwether.executions", "{execution}", "Executions that ended";
     /// `bellwether.attempts`: attempts that ended, each counted once: by the worker or the ticker
     /// that took it out of `running`. Labels: `job`, `outcome` (the state it led to), `reason` (why

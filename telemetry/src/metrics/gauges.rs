@@ -31,11 +31,12 @@ macro_rules! gauges {
 }
 
 gauges! {
-    /// `bellwether.schedule.due`: schedules that are due and not planned yet; exact up to
-    /// 10,000, which stands for "or more".
+    /// `bellwether.schedule.due`: schedules that are due and not planned yet, or that no planner has
+    /// looked at since they were added or their timing was edited; exact up to 10,000, which stands
+    /// for "or more".
     schedule_due: Gauge<u64> = u64_gauge, "bellwether.schedule.due", "{job}",
-        "Schedules due and not yet planned; 10000 = that many or more";
-    /// `bellwether.schedule.overdue`: how late the latest of them is, in seconds; 0 = none.
+        "Schedules due and not yet planned, or not looked at yet; 10000 = that many or more";
+    /// `bellwether.schedule.overdue`: how late the latest due instant is, in seconds; 0 = none.
     schedule_overdue: Gauge<f64> = f64_gauge, "bellwether.schedule.overdue", "s",
         "Worst lateness of a schedule now";
     /// `bellwether.leader`: 1 in the process that may believe in a term. Label: `role`.
@@ -50,7 +51,7 @@ gauges! {
     db_clock_offset: Gauge<f64> = f64_gauge, "bellwether.db.clock.offset", "s",
         "Wall clock of this host minus the clock of the ledger";
     /// `bellwether.db.transaction.age`: age of the transaction that keeps the database from cleaning
-    /// up, in seconds; 0 = none.
+    /// up, in seconds; 0 = none, -1 = it could not be read.
     db_transaction_age: Gauge<f64> = f64_gauge, "bellwether.db.transaction.age", "s",
         "Age of the transaction that keeps dead rows from being removed";
     /// `bellwether.outbox.pending`: dispatches that the broker has not confirmed; exact up to

@@ -105,3 +105,65 @@ pub(crate) async fn p50_old_history_is_deleted_by_tickers_that_share_the_work(sa
         assert_eq!(story.execution.state, state);
     }
 }
+
+impl Sandbox {
+    /// A dead letter that somebody has looked after and a session that has ended, both 50 days ago.
+    async fn with_leftovers(&self) {
+        let at = self.now().await - TimeDelta::days(50);
+        let (postgres, sqlite) = (format!("'{at}'"), at.timestamp_millis().to_string());
+        let letter = |id: &str, at: &str| {
+            format!(
+                "INSERT INTO dead_letter (job, key, queue, reason, detail, payload, recorded_at, id, \
+                     resolved_at, resolution) \
+                 VALUES ('book', 'k', 'default', 'bad_key', '', '', {at}, {id}, {at}, 'discarded')"
+            )
+        };
+        let session = |id: &str, at: &str| {
+            format!(
+                "INSERT INTO session (id, name, host, pid, version, queues, jobs, max_concurrent, state, \
+                     opened_at, renewed_at, expires_at, ended_at) \
+                 VALUES ({id}, 'worker', 'here', 1, '1', '[]', '[]', 1, 'closed', {at}, {at}, {at}, {at})"
+            )
+        };
+        for row in [&letter as &dyn Fn(&str, &str) -> String, &session] {
+            self.sql(
+                &row("gen_random_uuid()", &postgres),
+                &row("randomblob(16)", &sqlite),
+            )
+            .await;
+        }
+    }
+}
+
+pub(crate) async fn what_cannot_be_deleted_keeps_no_other_kind(sandbox: &Sandbox) {
+    sandbox.with_leftovers().await;
+    sandbox
+        .sql(
+            "CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS \
+             $$ BEGIN RAISE EXCEPTION 'not this one'; END $$",
+            "SELECT 1",
+        )
+        .await;
+    sandbox
+        .sql(
+            "CREATE TRIGGER refusing BEFORE DELETE ON dead_letter \
+             FOR EACH ROW EXECUTE FUNCTION refuse()",
+            "CREATE TRIGGER refusing BEFORE DELETE ON dead_letter \
+             BEGIN SELECT RAISE(ABORT, 'not this one'); END",
+        )
+        .await;
+    let ticker = sandbox.ticker(quick()).await;
+    eventually("the end of the session", PATIENCE, async || {
+        sandbox.number("SELECT count(*) FROM session").await == 0
+    })
+    .await
+    .unwrap();
+    let handle = ticker.handle.clone();
+    eventually("an error that is told", PATIENCE, async || {
+        handle.stats().sweep_errors > 0
+    })
+    .await
+    .unwrap();
+    assert_eq!(sandbox.number("SELECT count(*) FROM dead_letter").await, 1);
+    ticker.stop().await.unwrap();
+}

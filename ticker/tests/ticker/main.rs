@@ -91,6 +91,11 @@ on_both! { planning:
     a_large_second_is_planned_in_several_statements
 }
 
+// SQLite writes one plan after the other.
+on_postgres! { planning:
+    as_many_plans_are_in_flight_as_the_options_say
+}
+
 on_both! { downtime:
     p57_after_three_hours_each_policy_settles_exactly_and_goes_on_in_time
     after_three_hours_overlap_policies_settle_exactly_and_hold_one_fire_at_most
@@ -101,6 +106,7 @@ on_both! { downtime:
 
 on_both! { history:
     p50_old_history_is_deleted_by_tickers_that_share_the_work
+    what_cannot_be_deleted_keeps_no_other_kind
 }
 
 on_both! { sweeps:

@@ -57,7 +57,8 @@ pub(crate) async fn p38_planning_goes_on_after_an_error(sandbox: &Sandbox) {
     let good = sandbox.every("good", 1_000).await;
     let ticker = sandbox
         .ticker(Options {
-            progress_max: Duration::from_secs(1),
+            progress_max: Duration::from_secs(2),
+            call_timeout: Duration::from_millis(1_500),
             ..quick()
         })
         .await;
@@ -237,5 +238,47 @@ pub(crate) async fn a_large_second_is_planned_in_several_statements(sandbox: &Sa
     for schedule in schedules {
         assert_eq!(sandbox.fires(schedule).await.len(), 1);
     }
+    sandbox.assert_audit_clean().await;
+}
+
+/// Six, where the default is four.
+pub(crate) async fn as_many_plans_are_in_flight_as_the_options_say(sandbox: &Sandbox) {
+    const PLANS: i64 = 6;
+    /// In the first line of the statement: Postgres shows no more than its begin.
+    const PLAN: &str = "$3 term_id, $4 map_version";
+    const SCHEDULES: usize = 10;
+    let anchor = Some(sandbox.now().await);
+    let mut schedules = Vec::new();
+    for number in 0..SCHEDULES {
+        let period_ms = 1_000;
+        let timing = Timing::Every { period_ms, anchor };
+        let new = NewSchedule::new(format!("each-{number}"), timing);
+        schedules.push(sandbox.register(&new).await);
+    }
+    let options = Options {
+        plans_in_flight_max: usize::try_from(PLANS).unwrap(),
+        plan_executions_max: 1,
+        progress_max: Duration::from_secs(20),
+        call_timeout: Options::default().call_timeout,
+        ..steady()
+    };
+    let ticker = sandbox.ticker_with_connections(24, options).await;
+    sandbox.fired(schedules[0], 1).await;
+    let mut lock = sandbox.lock("outbox").await;
+    let deadline = tokio::time::Instant::now() + PATIENCE;
+    let mut full_looks = 0;
+    // They are sent at once: the looks after the first at which all wait show that no other is.
+    while full_looks < 10 {
+        let waiting = sandbox.waiting(PLAN, &mut lock).await;
+        assert!(waiting <= PLANS, "{waiting}");
+        full_looks += u32::from(waiting == PLANS);
+        assert!(tokio::time::Instant::now() < deadline, "only {waiting}");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    lock.rollback().await.unwrap();
+    let last = schedules[SCHEDULES - 1];
+    let before = sandbox.fires(last).await.len();
+    sandbox.fired(last, before + 1).await;
+    ticker.stop().await.unwrap();
     sandbox.assert_audit_clean().await;
 }

@@ -220,6 +220,40 @@ impl Sandbox {
         self.start(options, Arc::new(SystemBootClock), waker).await
     }
 
+    /// One with so many connections; its name at the database is that of the schema.
+    pub(crate) async fn ticker_with_connections(&self, max: u32, options: Options) -> Running {
+        let mut own = self.options.clone();
+        own.connections_max = max;
+        own.application_name.clone_from(&own.schema);
+        let (store, lease_store) = (connect(&own).await.unwrap(), connect(&own).await.unwrap());
+        let waker = Arc::new(NoWaker);
+        Running::start(Ticker::new(store, lease_store, waker, options).unwrap())
+    }
+
+    /// How many statements of that ticker that contain some text wait for a lock, as its holder
+    /// sees it.
+    pub(crate) async fn waiting(
+        &self,
+        text: &str,
+        holder: &mut sqlx::Transaction<'static, sqlx::Postgres>,
+    ) -> i64 {
+        // Else a transaction sees what its first look has seen.
+        sqlx::query("SELECT pg_stat_clear_snapshot()")
+            .execute(&mut **holder)
+            .await
+            .unwrap();
+        sqlx::query_scalar(
+            "SELECT count(*) FROM pg_stat_activity
+             WHERE application_name = $1 AND strpos(query, $2) > 0
+                   AND state = 'active' AND wait_event_type = 'Lock'",
+        )
+        .bind(&self.options.schema)
+        .bind(text)
+        .fetch_one(&mut **holder)
+        .await
+        .unwrap()
+    }
+
     /// One that reaches its Postgres through a proxy; the test itself does not.
     pub(crate) async fn ticker_behind_a_proxy(&self, options: Options) -> (Running, Proxy) {
         let (before, after) = self.options.url.rsplit_once(':').unwrap();
@@ -403,6 +437,7 @@ pub(crate) fn quick() -> Options {
         view_gap: millis(1_500),
         steady_for: millis(1_500),
         progress_max: millis(4_000),
+        call_timeout: millis(3_000),
         ..Options::default()
     }
 }

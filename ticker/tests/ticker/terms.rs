@@ -337,6 +337,7 @@ pub(crate) async fn p04_leadership_does_not_flap_while_all_other_connections_wai
     let ticker = sandbox
         .ticker(Options {
             progress_max: Duration::from_secs(20),
+            call_timeout: Options::default().call_timeout,
             ..steady()
         })
         .await;
@@ -369,7 +370,8 @@ pub(crate) async fn p04_leadership_does_not_flap_while_all_other_connections_wai
 pub(crate) async fn p68_a_planner_that_hangs_gives_up_the_term(sandbox: &Sandbox) {
     let ticker = sandbox
         .ticker(Options {
-            progress_max: Duration::from_secs(1),
+            progress_max: Duration::from_secs(2),
+            call_timeout: Duration::from_millis(1_500),
             ..steady()
         })
         .await;

@@ -53,16 +53,31 @@ impl Cluster {
     }
 
     pub(crate) async fn on_postgres() -> Option<Self> {
-        let url = shared::postgres_url().await.unwrap()?;
-        let mut database = store::Options::new(url);
-        database.schema = shared::fresh_namespace();
-        Some(Self::start(database, shared::nats_url().await.unwrap(), None).await)
+        Self::on_postgres_with(StreamLimits::default()).await
     }
 
     pub(crate) async fn start(
         database: store::Options,
         nats_url: String,
         home: Option<TempDir>,
+    ) -> Self {
+        Self::start_with(database, nats_url, home, StreamLimits::default()).await
+    }
+
+    /// One whose streams and consumers are declared otherwise.
+    pub(crate) async fn on_postgres_with(limits: StreamLimits) -> Option<Self> {
+        let url = shared::postgres_url().await.unwrap()?;
+        let mut database = store::Options::new(url);
+        database.schema = shared::fresh_namespace();
+        let nats_url = shared::nats_url().await.unwrap();
+        Some(Self::start_with(database, nats_url, None, limits).await)
+    }
+
+    async fn start_with(
+        database: store::Options,
+        nats_url: String,
+        home: Option<TempDir>,
+        limits: StreamLimits,
     ) -> Self {
         log_if_asked();
         store::migrate(&database).await.unwrap();
@@ -72,7 +87,6 @@ impl Cluster {
         // Its consumers are there before the first worker asks for them.
         ledger.ensure_queue("default").await.unwrap();
         let js = jetstream::new(nats.clone());
-        let limits = StreamLimits::default();
         relay::migrate(ledger.as_ref(), &js, &subjects, &limits)
             .await
             .unwrap();
@@ -92,16 +106,20 @@ impl Cluster {
             _stop: stop.clone().drop_guard(),
             _home: home,
         };
-        cluster.start_relay(&stop);
+        cluster.start_relay(limits, &stop);
         cluster
     }
 
-    fn start_relay(&self, stop: &CancellationToken) {
+    fn start_relay(&self, streams: StreamLimits, stop: &CancellationToken) {
+        let options = relay::Options {
+            streams,
+            ..relay::Options::default()
+        };
         let relay = Relay::new(
             Arc::clone(&self.ledger),
             self.nats.clone(),
             self.subjects.clone(),
-            relay::Options::default(),
+            options,
         )
         .unwrap();
         tokio::spawn(Box::pin(relay.run(stop.clone())));
@@ -112,7 +130,7 @@ impl Cluster {
         let mut running = self.ticker.lock().await;
         running.0.cancel();
         (&mut running.1).await.unwrap().unwrap();
-        let patient = Duration::from_hours(1);
+        let patient = Duration::from_mins(10);
         *running = start_ticker(&self.database, &self.ledger, patient).await;
     }
 

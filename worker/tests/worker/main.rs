@@ -34,6 +34,7 @@ mod cluster;
 mod commit_in;
 mod definitions;
 mod faults;
+mod held;
 mod hostile;
 mod macros;
 mod outcomes;

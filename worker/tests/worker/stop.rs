@@ -52,8 +52,8 @@ async fn a_stop_with_20_running_commits_or_releases_all_without_a_charge(cluster
     let late = cluster.enqueue("mixed", 5).await;
     go.send(true).unwrap();
     let stats = worker.stop().await;
-    // Twice the limit, for a machine with much else to do: without one it would never end.
-    assert!(begun.elapsed() <= limit * 2, "{:?}", begun.elapsed());
+    // Six times the limit, for a machine with much else to do: without one it would never end.
+    assert!(begun.elapsed() <= limit * 6, "{:?}", begun.elapsed());
     assert_eq!(stats.claimed, 20, "nothing new was claimed");
     assert_eq!(
         (stats.committed["complete"], stats.committed["release"]),

@@ -19,6 +19,7 @@ use crate::command::bulk::{Bulk, Done};
 use crate::command::parse;
 use crate::config::Config;
 use crate::exit::{Failure, Result, UNREACHABLE};
+use crate::interrupt::Interrupt;
 use crate::output::Format;
 
 /// What is done to executions. A value of it is one run of the command.
@@ -117,8 +118,8 @@ impl<A: Act> Which<A> {
     }
 }
 
-/// Acts on what was chosen and tells what became of each. Where the ledger is lost in between, what
-/// was done before is told all the same, and the rest was not tried.
+/// Acts on what was chosen and tells what became of each. Where the ledger is lost in between, or the
+/// command is asked to end, what was done before is told all the same, and the rest was not tried.
 pub(super) async fn run<A: Act>(config: &Config, which: &Which<A>, format: Format) -> Result<()> {
     if which.is_filter() {
         // What is wrong in itself is refused before anybody is asked.
@@ -140,36 +141,48 @@ pub(super) async fn run<A: Act>(config: &Config, which: &Which<A>, format: Forma
 async fn act_on<A: Act>(tools: &Tools, which: &Which<A>) -> Result<Bulk<A::Row>> {
     let ids = select::find(which, tools.store.as_ref()).await?;
     let act = A::begin(tools, &ids, which.yes).await?;
-    let mut bulk = Bulk::run(&ids, A::BATCH, async |batch| act.act(tools, batch).await).await;
+    let interrupt = Interrupt::listen()?;
+    let batch = async |batch: &[Uuid]| act.act(tools, batch).await;
+    let mut bulk = Bulk::run(&interrupt, &ids, A::BATCH, batch).await;
     if let Some(wait) = which.wait {
         // None: longer than the clock can count.
         let deadline = Instant::now().checked_add(wait);
         for done in bulk.done_mut() {
-            wait_for::<A>(&tools.client, done, deadline).await;
+            wait_for::<A>(&tools.client, &interrupt, done, deadline).await;
         }
     }
     Ok(bulk)
 }
 
-async fn wait_for<A: Act>(client: &Client, done: &mut Done<A::Row>, deadline: Option<Instant>) {
+async fn wait_for<A: Act>(
+    client: &Client,
+    interrupt: &Interrupt,
+    done: &mut Done<A::Row>,
+    deadline: Option<Instant>,
+) {
     let (Ok(line), Some(id)) = (&done.result, A::awaited(&done.row)) else {
         return;
     };
     let left = deadline.map_or(Duration::MAX, |at| {
         at.saturating_duration_since(Instant::now())
     });
-    let failure = match client.wait(What::Execution(id), left).await {
-        Ok(waited) => {
+    let waited = tokio::select! {
+        waited = client.wait(What::Execution(id), left) => Ok(waited),
+        code = interrupt.asked() => Err(code),
+    };
+    let follow = format!("to follow it: bellwether executions watch {id}");
+    let failure = match waited {
+        Err(code) => Failure::new(code, format!("its end was not waited for; {follow}")),
+        Ok(Ok(waited)) => {
             if let Some(end) = waited.shards.into_iter().next() {
                 done.result = A::ended(&mut done.row, line, end);
             }
             return;
         }
-        Err(Error::WaitTimedOut { .. }) => Failure::new(
-            UNREACHABLE,
-            format!("it had not ended in time; to follow it: bellwether executions watch {id}"),
-        ),
-        Err(error) => {
+        Ok(Err(Error::WaitTimedOut { .. })) => {
+            Failure::new(UNREACHABLE, format!("it had not ended in time; {follow}"))
+        }
+        Ok(Err(error)) => {
             let failure = Failure::from(error);
             let message = format!("its end was not seen: {}", failure.message);
             Failure { message, ..failure }

@@ -1,9 +1,7 @@
 //! `bellwether executions cancel`.
 
-use std::collections::BTreeMap;
-
 use bellwether_client::CancelRequested;
-use bellwether_schemas::state::{Reason, State};
+use bellwether_schemas::state::State;
 use bellwether_store::Store;
 use bellwether_store::inspect::ShardResult;
 use clap::Args;
@@ -13,7 +11,6 @@ use uuid::Uuid;
 use super::act::{self, Act, Tools, Which};
 use crate::command::bulk::{self, Done};
 use crate::config::Config;
-use crate::counts;
 use crate::exit::{Failure, REFUSED, Result, UNREACHABLE};
 use crate::output::{self, Format, instant};
 
@@ -48,10 +45,7 @@ pub(super) struct Row {
 
 /// Requests that they stop.
 #[derive(Debug)]
-struct Cancel {
-    /// The jobs of those that exist.
-    jobs: BTreeMap<Uuid, String>,
-}
+struct Cancel;
 
 impl Act for Cancel {
     const STATES: &'static [State] = &[
@@ -75,20 +69,13 @@ impl Act for Cancel {
             found.extend(tools.store.execution_result(id).await?);
         }
         doubt_unknown(&found, ids.len(), yes)?;
-        let jobs = found.into_iter().map(|one| (one.execution_id, one.job));
-        Ok(Self {
-            jobs: jobs.collect(),
-        })
+        Ok(Self)
     }
 
     async fn act(&self, tools: &Tools, ids: &[Uuid]) -> Result<Vec<Done<Row>>> {
         let answers = tools.client.cancel_all(ids).await?;
         let mut done = Vec::with_capacity(ids.len());
         for (&id, answer) in ids.iter().zip(answers) {
-            if answer == CancelRequested::Cancelled {
-                let job = self.jobs.get(&id).map(String::as_str);
-                counts::ended(job, State::Cancelled, Some(Reason::Cancelled));
-            }
             done.push(told(tools.store.as_ref(), id, answer).await);
         }
         Ok(done)

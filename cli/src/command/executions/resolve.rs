@@ -1,12 +1,12 @@
 //! `bellwether executions resolve`.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use bellwether_schemas::ids;
-use bellwether_schemas::state::{Reason, State, Verdict};
+use bellwether_client::{Client, Decided};
+use bellwether_schemas::state::{State, Verdict};
 use bellwether_store::Store;
-use bellwether_store::inspect::{ExecutionStory, ExecutionView};
-use bellwether_store::probes::{Decided, Ruling};
+use bellwether_store::inspect::ExecutionStory;
 use clap::{ArgGroup, Args};
 use serde::Serialize;
 use uuid::Uuid;
@@ -15,7 +15,6 @@ use super::not_found;
 use crate::command::bulk;
 use crate::command::parse;
 use crate::config::Config;
-use crate::counts;
 use crate::exit::{Failure, REFUSED, Result};
 use crate::output::{self, Format};
 
@@ -81,7 +80,8 @@ impl Command {
 
 pub(super) async fn run(config: &Config, command: &Command, format: Format) -> Result<()> {
     let store = config.store("bellwether executions").await?;
-    let resolved = resolve(store.as_ref(), command).await;
+    let client = Client::new(config.subjects.namespace())?.with_store(Arc::clone(&store));
+    let resolved = resolve(store.as_ref(), &client, command).await;
     store.close().await;
     let row = resolved?;
     let id = row.id;
@@ -90,7 +90,7 @@ pub(super) async fn run(config: &Config, command: &Command, format: Format) -> R
     })?)
 }
 
-async fn resolve(store: &dyn Store, command: &Command) -> Result<Row> {
+async fn resolve(store: &dyn Store, client: &Client, command: &Command) -> Result<Row> {
     let (id, verdict) = (command.id, command.verdict());
     let found = store.execution(id).await?;
     let found = found.ok_or_else(|| not_found(id))?;
@@ -100,35 +100,13 @@ async fn resolve(store: &dyn Store, command: &Command) -> Result<Row> {
     {
         bulk::confirm(&doubt, command.yes)?;
     }
-    let ruling = Ruling {
-        execution_id: id,
-        token: ids::fresh(),
-        verdict,
-        reason: command.reason.clone(),
-    };
-    match store.resolve(&ruling).await? {
-        Decided::Accepted(state) => {
-            count(&found.execution, verdict, state);
-            Ok(Row { id, verdict, state })
-        }
+    match client.resolve(id, verdict, &command.reason).await? {
+        Decided::Accepted(state) => Ok(Row { id, verdict, state }),
         Decided::Fenced(state) => Err(Failure::new(
             REFUSED,
             format!("execution {id} is {state}: only one that is unknown is resolved"),
         )),
         Decided::Gone => Err(not_found(id)),
-    }
-}
-
-fn count(before: &ExecutionView, verdict: Verdict, state: State) {
-    counts::resolved(verdict);
-    if state.is_terminal() {
-        // As the row has it: what fails for want of a result keeps the reason of the loss.
-        let reason = match state {
-            State::Succeeded => None,
-            State::Cancelled => Some(Reason::Cancelled),
-            _ => before.reason,
-        };
-        counts::ended(Some(&before.job), state, reason);
     }
 }
 

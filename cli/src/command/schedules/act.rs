@@ -124,12 +124,13 @@ pub(super) async fn trigger(
         fire_id,
         shards: None,
     };
+    // Whoever is cut off from here on needs the id.
+    begun(&fired, wait.is_some(), format)?;
     warn_if_unserved(store.as_ref(), name).await;
     if let Some(patience) = wait {
         let waited = client.wait(What::Fire(fire_id), patience).await;
         if waited.is_err() {
-            // Whoever looks again needs the id.
-            print(&fired, format)?;
+            ended(&fired, format)?;
         }
         let waited = waited.map_err(|error| match error {
             Error::WaitTimedOut { .. } => Failure::new(
@@ -148,8 +149,8 @@ pub(super) async fn trigger(
             error: shard.error,
         });
         fired.shards = Some(shards.collect());
+        ended(&fired, format)?;
     }
-    print(&fired, format)?;
     let shards = fired.shards.unwrap_or_default();
     match shards.iter().find(|shard| shard.state != State::Succeeded) {
         None => Ok(()),
@@ -175,15 +176,32 @@ async fn warn_if_unserved(store: &dyn Store, name: &str) {
     drop(tokio::time::timeout(LOOK_MAX, look).await);
 }
 
-fn print(fired: &Fired<'_>, format: Format) -> std::io::Result<()> {
-    output::one(format, fired, &fired.fire_id.to_string(), |fired| {
-        output::line(&format!("schedule {} fired: {}", fired.name, fired.fire_id))?;
-        for shard in fired.shards.iter().flatten() {
+/// Says that it has fired. A JSON document is one, so it comes when it is whole, and until then there is a
+/// note.
+fn begun(fired: &Fired<'_>, waits: bool, format: Format) -> std::io::Result<()> {
+    let Fired { name, fire_id, .. } = fired;
+    let text = format!("schedule {name} fired: {fire_id}");
+    match format {
+        Format::Json | Format::Jsonl if waits => {
+            output::note(&text);
+            Ok(())
+        }
+        _ => output::one(format, fired, &fire_id.to_string(), |_| output::line(&text)),
+    }
+}
+
+/// Says what became of it, as far as that is known.
+fn ended(fired: &Fired<'_>, format: Format) -> std::io::Result<()> {
+    match format {
+        Format::Json => output::json(fired),
+        Format::Jsonl => output::json_line(fired),
+        // Its id was all.
+        Format::Id => Ok(()),
+        Format::Table => fired.shards.iter().flatten().try_for_each(|shard| {
             output::line(&format!(
                 "  shard {} {} {}",
                 shard.index, shard.execution_id, shard.state
-            ))?;
-        }
-        Ok(())
-    })
+            ))
+        }),
+    }
 }

@@ -58,7 +58,7 @@ async fn what_the_outbox_and_the_broker_hold_repeat_refuse_and_lose_is_counted()
     ] {
         sqlx::query(statement).execute(&sql).await.unwrap();
     }
-    let quick = "--check-every 1s --lost-every 1s --lost-after 1s";
+    let quick = "--check-every 1s --lost-every 1s --lost-after 11s";
     let _relay = cluster.role("relay", &quick.split(' ').collect::<Vec<_>>());
     let published = "bellwether.outbox.published";
     relay.until(published, &[("outcome", "ok")], WAITING).await;

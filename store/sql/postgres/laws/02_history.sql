@@ -1,6 +1,7 @@
 -- What law 2 is judged by (in audit.rs): each schedule with its fires and ranges, one snapshot.
 SELECT schedule.id, schedule.name, schedule.kind, schedule.expr, schedule.zone,
-       schedule.period_ms, schedule.anchor, schedule.at, schedule.history_from, schedule.cursor,
+       schedule.period_ms, schedule.anchor, schedule.at, schedule.created_at,
+       schedule.history_from, schedule.cursor,
        (
            SELECT json_agg(json_build_array(valid_from, json_build_object(
                       'kind', kind, 'expr', expr, 'zone', zone, 'period_ms', period_ms,

@@ -1,4 +1,5 @@
--- History holds 1 to n - 1, the row n; a result that was accepted has n.
+-- History holds 1 to n - 1, but for the first ones of a long history that retention has begun with; the
+-- row is n; a result that was accepted has n.
 WITH past AS (
     SELECT execution_id, count(*) AS attempts, min(generation) AS least, max(generation) AS most
     FROM attempt
@@ -12,8 +13,8 @@ broken AS (
            ) AS example
     FROM execution
     LEFT JOIN past ON past.execution_id = execution.id
-    WHERE coalesce(past.attempts, 0) <> greatest(execution.generation - 1, 0)
-       OR past.least <> 1
+    WHERE coalesce(past.attempts, 0) <> greatest(execution.generation - 1, 0) - execution.attempts_gone
+       OR past.least <> execution.attempts_gone + 1
        OR past.most <> execution.generation - 1
        OR execution.result_generation <> execution.generation
        OR (execution.state = 'succeeded' AND execution.result_generation IS NULL)

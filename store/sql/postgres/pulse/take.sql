@@ -4,13 +4,24 @@ WITH clock AS MATERIALIZED (
     SELECT clock_timestamp() AS now
 ),
 due AS (
-    SELECT own.next_at
+    SELECT
     FROM lease CROSS JOIN LATERAL (
-        SELECT next_at FROM schedule
-        WHERE schedule.partition = lease.partition
-          AND deleted_at IS NULL AND enabled AND NOT ended AND fault IS NULL
-          AND next_at <= (SELECT now FROM clock)
-        LIMIT $1
+        (
+            -- Nobody has looked at it since it was added or its timing edited.
+            SELECT FROM schedule
+            WHERE schedule.partition = lease.partition
+              AND deleted_at IS NULL AND enabled AND NOT ended AND fault IS NULL
+              AND next_at IS NULL
+            LIMIT $1
+        )
+        UNION ALL
+        (
+            SELECT FROM schedule
+            WHERE schedule.partition = lease.partition
+              AND deleted_at IS NULL AND enabled AND NOT ended AND fault IS NULL
+              AND next_at <= (SELECT now FROM clock)
+            LIMIT $1
+        )
     ) AS own
     LIMIT $1
 ),

@@ -31,13 +31,19 @@ near AS MATERIALIZED (
     ORDER BY id
     LIMIT $3
 ),
-target AS MATERIALIZED (
+unnamed AS MATERIALIZED (
     SELECT partition, epoch FROM ended
     EXCEPT
     SELECT partition, epoch FROM near
+),
+target AS MATERIALIZED (
+    SELECT term.partition, term.epoch
+    FROM term
+    JOIN unnamed ON unnamed.partition = term.partition AND unnamed.epoch = term.epoch
+    WHERE (SELECT count(*) FROM near) < $3
+    ORDER BY term.partition, term.epoch
+    FOR UPDATE OF term SKIP LOCKED
 )
 DELETE FROM term
 USING target
-WHERE term.partition = target.partition
-  AND term.epoch = target.epoch
-  AND (SELECT count(*) FROM near) < $3
+WHERE term.partition = target.partition AND term.epoch = target.epoch

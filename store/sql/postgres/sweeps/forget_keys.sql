@@ -1,5 +1,6 @@
--- $1 retention (µs), $2 limit, $3 the shortest retention there is (µs). A key whose execution is gone is
--- forgotten by its own age.
+-- $1 retention (µs), $2 most keys to look at, $3 the shortest retention there is (µs); $4 when a key was
+-- recorded, $5 its job and $6 itself, after which to look. A key whose execution is gone is forgotten by
+-- its own age.
 --
 -- A claim judges a message by the mark (submit.sql). So the mark moves first, never back, and only
 -- what lay before it a minute ago is forgotten: by then no statement runs that has read another.
@@ -23,16 +24,37 @@ old AS MATERIALIZED (
            AS before
     FROM ledger
 ),
-target AS MATERIALIZED (
-    SELECT submission_key.job, submission_key.key
+looked AS MATERIALIZED (
+    SELECT ctid AS place, job, key, execution_id, created_at
     FROM submission_key
-    LEFT JOIN execution ON execution.id = submission_key.execution_id
-    WHERE submission_key.created_at < (SELECT before FROM old)
-      AND (execution.id IS NULL OR execution.ended_at < (SELECT before FROM old))
-    ORDER BY submission_key.created_at, submission_key.job, submission_key.key
+    WHERE created_at < (SELECT before FROM old)
+      AND created_at >= $4
+      AND (created_at, job, key) > ($4, $5, $6)
+    ORDER BY created_at, job, key
     LIMIT $2
-    FOR UPDATE OF submission_key SKIP LOCKED
+),
+-- By its place: a join may become a walk over all keys.
+target AS MATERIALIZED (
+    SELECT ctid AS place
+    FROM submission_key
+    WHERE ctid = ANY (ARRAY(
+        SELECT looked.place
+        FROM looked
+        LEFT JOIN LATERAL (
+            SELECT id, ended_at FROM execution WHERE execution.id = looked.execution_id LIMIT 1
+        ) AS its ON true
+        WHERE its.id IS NULL OR its.ended_at < (SELECT before FROM old)
+    ))
+    FOR UPDATE SKIP LOCKED
+),
+gone AS (
+    DELETE FROM submission_key WHERE ctid = ANY (ARRAY(SELECT place FROM target))
+    RETURNING key
 )
-DELETE FROM submission_key
-USING target
-WHERE submission_key.job = target.job AND submission_key.key = target.key
+SELECT (SELECT count(*) FROM gone) AS keys, last.created_at, last.job, last.key
+FROM (SELECT) AS one
+LEFT JOIN (
+    SELECT created_at, job, key FROM looked
+    ORDER BY created_at, job, key
+    OFFSET $2 - 1 LIMIT 1
+) AS last ON true

@@ -5,6 +5,11 @@ WITH letter AS (
     SELECT execution_id FROM dead_letter WHERE resolved_at IS NULL AND recorded_at >= 0 LIMIT ?2
 )
 SELECT (SELECT count(*) FROM (
+            -- Nobody has looked at it since it was added or its timing edited.
+            SELECT 1 FROM lease CROSS JOIN schedule
+            WHERE schedule.partition = lease.partition
+                AND deleted_at IS NULL AND enabled AND NOT ended AND fault IS NULL AND next_at IS NULL
+            UNION ALL
             SELECT 1 FROM lease CROSS JOIN schedule
             WHERE schedule.partition = lease.partition
                 AND deleted_at IS NULL AND enabled AND NOT ended AND fault IS NULL AND next_at <= ?1

@@ -2,7 +2,9 @@
 -- same conditions in postgres/retention/fires.sql.
 SELECT named.id AS fire_id, named.place, f.schedule_id, f.scheduled_at,
     coalesce(f.trigger IN ('cron', 'every', 'at'), 0) AS instant,
-    (SELECT count(*) FROM execution e WHERE e.fire_id = named.id) AS executions
+    (SELECT count(*) FROM execution e WHERE e.fire_id = named.id) AS executions,
+    (SELECT sum(max(e.generation - 1 - e.attempts_gone, 0)) FROM execution e
+        WHERE e.fire_id = named.id) AS attempts
 FROM (SELECT unhex(value) AS id, key AS place FROM json_each(?1)) AS named
 LEFT JOIN fire f ON f.id = named.id
 WHERE NOT EXISTS (

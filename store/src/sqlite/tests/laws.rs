@@ -137,7 +137,11 @@ const BREAKS: &[(u8, &str)] = &[
         9,
         "UPDATE execution SET deadline_at = 1 WHERE state = 'running'",
     ),
-    (9, "UPDATE session SET state = 'lost', ended_at = 1"),
+    (
+        9,
+        "UPDATE session SET state = 'lost', ended_at = 1;
+         UPDATE execution SET claimed_at = 1 WHERE state = 'running'",
+    ),
     (
         10,
         "UPDATE execution SET dispatched_at = NULL, available_at = 1; DELETE FROM outbox",
