@@ -41,6 +41,9 @@ impl Client {
     /// Requests that many executions stop, in one transaction; answers stand in the order of
     /// `execution_ids`, an unknown one as [`CancelRequested::NotFound`].
     ///
+    /// What this ends is counted as by [`Client::cancel`]. The jobs are read for that, for one second at
+    /// most: what is not read by then is counted without its job.
+    ///
     /// # Errors
     ///
     /// The ledger fails, also when asked three times. Of many, all that others do not hold locked

@@ -147,6 +147,9 @@ struct Base {
 pub(crate) async fn start(builder: Builder) -> Result<Running, Error> {
     let subjects = Subjects::new(&builder.namespace)?;
     let worker = builder.worker.clone().ok_or(Error::NoWorker)?;
+    // Before anything is made or changed by them.
+    builder.ticker.validate()?;
+    builder.relay.validate()?;
     let base = Base::open(&builder, &subjects).await?;
     let client = Client::new(&builder.namespace)?
         .with_store(Arc::clone(&base.store))
@@ -162,7 +165,6 @@ pub(crate) async fn start(builder: Builder) -> Result<Running, Error> {
         Arc::new(Wake(NatsWaker::new(base.nats.clone(), &subjects))),
         builder.ticker,
     )?;
-    builder.relay.validate()?;
     let relay = Relay::new(
         Arc::clone(&base.store),
         base.nats.clone(),

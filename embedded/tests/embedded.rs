@@ -114,6 +114,7 @@ async fn one_ack_wait_is_in_force_for_all_parts() {
     let ticks = Arc::new(AtomicU32::new(0));
     let mut relay = relay::Options::default();
     relay.streams.ack_wait = Duration::from_mins(1);
+    relay.lost_after = Duration::from_mins(2);
     let intake = Intake {
         unclaimed_max: Some(Duration::from_secs(40)),
         ..Intake::default()

@@ -33,6 +33,9 @@ const RACES_MAX: u32 = 5;
 const RETRY_MAX: Duration = Duration::from_secs(2);
 const RETRY_MIN: Duration = Duration::from_millis(250);
 
+/// After so long no more consumers are begun in a turn. Those under way may take a request's time.
+const DECLARING_MAX: Duration = Duration::from_secs(2);
+
 /// Time between two bulk re-dispatches: with its batch, the rate.
 const REDISPATCH_EVERY: Duration = Duration::from_secs(1);
 
@@ -156,8 +159,8 @@ impl Keeper {
     }
 
     /// Looks first: a re-dispatch that fails must not keep the gate closed. Consumers come last, a
-    /// few at a time: whatever they take, or cost, nothing else waits for them. True if there are
-    /// more to be made at once.
+    /// few at a time, so that nothing else waits long for them. True if there are more to be made at
+    /// once.
     async fn turn(&mut self) -> Result<bool, Error> {
         let watched = self.watch().await;
         let redispatched = self.redispatch().await;
@@ -254,10 +257,12 @@ impl Keeper {
             return Ok(false);
         }
         let (gate, progress) = (&self.gate, &self.counters.progress);
-        // Each is a sign of life, and streams that have to be looked at again come first.
+        // Each is a sign of life. Streams that have to be looked at again come first, and so does
+        // the next turn's re-dispatch.
+        let begun = Instant::now();
         let go_on = || {
             progress.turned(Part::Keeper);
-            gate.moment() == pass.moment
+            gate.moment() == pass.moment && begun.elapsed() < DECLARING_MAX
         };
         let attempt = declare::declare_consumers(&self.js, consumers, self.mode, &go_on).await?;
         let more = self

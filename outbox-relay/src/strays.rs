@@ -41,6 +41,9 @@ use crate::stats::Counters;
 /// Messages of one look that become dead letters; the next look goes on.
 const LETTERS_MAX: usize = 1_000;
 
+/// Of these, kept for names that can be no queue, however many a queue has.
+const LETTERS_OF_WALK: usize = 100;
+
 /// Queues visited in one look; the next look goes on after them.
 const QUEUES_MAX: usize = 100;
 
@@ -195,7 +198,9 @@ impl Strays {
             left: LETTERS_MAX,
             over: false,
         };
+        look.left -= LETTERS_OF_WALK;
         let visited = self.visit(&mut look, &strays).await;
+        look.left += LETTERS_OF_WALK;
         let walked = self.walk(&mut look).await;
         let letters = LETTERS_MAX - look.left;
         if letters > 0 {
@@ -220,6 +225,10 @@ impl Strays {
             let visited = self.bury_all_of(look, queue).await;
             first_error = first_error.and(visited);
             self.place.queue.clone_from(queue);
+            // The next look begins behind it.
+            if look.left == 0 {
+                break;
+            }
         }
         first_error
     }

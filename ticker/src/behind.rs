@@ -46,6 +46,11 @@ pub(crate) struct Held {
 }
 
 impl Watch {
+    /// How many the last round left behind.
+    pub(crate) fn count(&self) -> usize {
+        self.since.len()
+    }
+
     /// Takes in which schedules a round found due and could not move.
     pub(crate) fn look(
         &mut self,

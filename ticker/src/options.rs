@@ -119,7 +119,8 @@ pub struct Options {
     /// the gauge `bellwether.db.transaction.age` at any age. Default 5 min.
     pub transaction_age_max: Duration,
 
-    /// Most schedules read at once. Default 500.
+    /// Most schedules read at once; up to 20 times as many where other sessions hold the rows of
+    /// schedules, so that those keep no other from its turn. Default 500.
     pub due_max: u32,
 
     /// Planning statements under way at once, of one ticker. 1 to 16; default 4: enough to keep a

@@ -30,6 +30,10 @@ use crate::watch;
 /// Schedules in one statement, whatever they fire.
 const STEPS_MAX: usize = 250;
 
+/// A read takes at most so many times `due_max` schedules. More than `due_max` only where others hold
+/// rows: those come first in every read, and what lies behind them must not wait for them.
+const READ_FACTOR: u32 = 20;
+
 /// The planning loop of one ticker.
 pub(crate) struct Planner {
     pub(crate) store: Arc<dyn Store>,
@@ -44,11 +48,22 @@ enum Turned {
     Rested(Duration),
     /// What could be planned is.
     Planned {
-        /// Until the next instant; none where nothing of what is due moved.
-        rest: Option<Duration>,
+        rest: Rest,
         /// What has changed since it was read, or is held by another session.
         behind: Vec<Uuid>,
+        /// Nothing moved, and more is due than was read: nobody knows whether it could be planned.
+        blocked: bool,
     },
+}
+
+/// How long to rest after a round.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Rest {
+    /// Until the next instant, or not at all.
+    For(Duration),
+    /// Nothing of what is due moved: longer after each such round, but no longer than until the next
+    /// instant of another.
+    Barren(Duration),
 }
 
 /// What the statements of one round have in common.
@@ -81,6 +96,14 @@ struct Tally {
     error: Option<Error>,
 }
 
+/// How many schedules to read after a round that left so many behind.
+fn read_limit(due_max: u32, behind: usize) -> u32 {
+    let behind = u32::try_from(behind).unwrap_or(u32::MAX);
+    due_max
+        .saturating_add(behind)
+        .min(due_max.saturating_mul(READ_FACTOR))
+}
+
 // === impl Planner ===
 
 impl Planner {
@@ -104,7 +127,7 @@ impl Planner {
     async fn turn(&mut self, barren: &mut u32, trouble: &mut Trouble) -> Duration {
         let terms = self.shared.leading();
         let turned = if terms.is_empty() {
-            self.tell(Vec::new());
+            self.tell(Vec::new(), false);
             Ok(Turned::Rested(self.shared.options.idle_max))
         } else {
             self.round(&terms).await
@@ -121,11 +144,15 @@ impl Planner {
             back_off(*barren, options.idle_max)
         };
         let rest = match turned {
-            Ok(Turned::Planned { rest: None, .. }) => back_off(),
+            Ok(Turned::Planned {
+                rest: Rest::Barren(most),
+                ..
+            }) => back_off().min(most),
             Ok(
                 Turned::Rested(rest)
                 | Turned::Planned {
-                    rest: Some(rest), ..
+                    rest: Rest::For(rest),
+                    ..
                 },
             ) => {
                 *barren = 0;
@@ -141,27 +168,37 @@ impl Planner {
         if !terms.is_empty() {
             trouble.over();
         }
-        progress.succeeded(Loop::Planning, clock.now());
-        if let Ok(Turned::Planned { behind, .. }) = turned {
-            self.tell(behind);
+        if matches!(turned, Ok(Turned::Planned { blocked: true, .. })) {
+            progress.turned(Loop::Planning, clock.now());
+        } else {
+            progress.succeeded(Loop::Planning, clock.now());
+        }
+        if let Ok(Turned::Planned {
+            behind, blocked, ..
+        }) = turned
+        {
+            self.tell(behind, blocked);
         }
         rest
     }
 
     /// Whoever holds the row of a schedule for long is told: no round can wait for them.
-    fn tell(&mut self, behind: Vec<Uuid>) {
+    fn tell(&mut self, behind: Vec<Uuid>, blocked: bool) {
+        let others = if blocked { "wait too" } else { "are planned" };
         match self.behind.look(behind, self.shared.clock.now()) {
             Some(Notice::Begun(held)) => tracing::warn!(
                 schedules = held.count,
                 longest = %held.longest,
                 seconds = held.lasted.as_secs(),
+                others,
                 "schedules are due and cannot be planned: another session of the database holds \
-                 their rows; look for a forgotten transaction, others are planned"
+                 their rows; look for a forgotten transaction"
             ),
             Some(Notice::Lasting(held)) => tracing::warn!(
                 schedules = held.count,
                 longest = %held.longest,
                 seconds = held.lasted.as_secs(),
+                others,
                 "schedules still cannot be planned: another session of the database holds their rows"
             ),
             Some(Notice::Over(lasted)) => tracing::info!(
@@ -176,7 +213,8 @@ impl Planner {
         let Shared { options, clock, .. } = &*self.shared;
         let sent = clock.now();
         let partitions: Vec<_> = terms.iter().map(|term| term.partition).collect();
-        let read = self.store.due_schedules(&partitions, options.due_max);
+        let limit = read_limit(options.due_max, self.behind.count());
+        let read = self.store.due_schedules(&partitions, limit);
         let due = bounded("read what is due", options.call_timeout, read).await?;
         let received = clock.now();
         watch::look(
@@ -193,7 +231,7 @@ impl Planner {
         if held > Duration::ZERO {
             return Ok(Turned::Rested(held.min(options.idle_max)));
         }
-        let read_all = due.schedules.len() < usize::try_from(options.due_max).unwrap_or(usize::MAX);
+        let read_all = due.schedules.len() < usize::try_from(limit).unwrap_or(usize::MAX);
         let round = Round {
             schedules: due.schedules.iter().map(|one| (one.id, one)).collect(),
             began: spans::now(),
@@ -212,17 +250,27 @@ impl Planner {
         if tally.unled > 0 && tally.moved == 0 && tally.behind.is_empty() {
             return Ok(Turned::Rested(options.idle_max));
         }
-        let rest = if tally.behind.is_empty() && read_all {
+        let until = |next| {
             let ago = clock.now().since(received);
-            Some(planning::rest_until(next, due.now, ago, options.idle_max))
-        } else if tally.behind.is_empty() || tally.moved > 0 {
-            Some(Duration::ZERO)
+            planning::rest_until(next, due.now, ago, options.idle_max)
+        };
+        let barren = tally.moved == 0 && !tally.behind.is_empty();
+        let rest = if barren && read_all {
+            // What is held has no next instant of its own as long as it does not move.
+            let ahead = due.next_in.filter(|ahead| !ahead.is_zero());
+            Rest::Barren(until(ahead.map(|ahead| due.now + ahead)))
+        } else if barren && read_limit(options.due_max, tally.behind.len()) <= limit {
+            Rest::Barren(options.idle_max)
+        } else if tally.behind.is_empty() && read_all {
+            Rest::For(until(next))
         } else {
-            None
+            // What is left is due as well; where nothing moved, the next read reaches further.
+            Rest::For(Duration::ZERO)
         };
         Ok(Turned::Planned {
             rest,
             behind: tally.behind,
+            blocked: barren && !read_all,
         })
     }
 

@@ -77,20 +77,26 @@ impl Sweeper {
             counters,
             ..
         } = &*self.shared;
-        let mut idle_turns = 0;
+        let (mut idle_turns, mut failing) = (0, false);
         let mut trouble = Trouble::with(sweep.purpose());
         while !stop.is_cancelled() {
             let began = clock.now();
             progress.turned(sweep, began);
-            let swept = if idle_turns > 0 {
+            if idle_turns > 0 {
                 idle_turns -= 1;
-                Ok(Swept::Done)
-            } else {
-                let swept = self.sweep(sweep).await;
-                if matches!(swept, Ok(Swept::Done)) {
-                    idle_turns = idle_turns_of(sweep);
+                if !failing {
+                    progress.succeeded(sweep, began);
                 }
-                swept
+                rest(&stop, jittered(options.sweep_every)).await;
+                continue;
+            }
+            let swept = self.sweep(sweep).await;
+            failing = swept.is_err();
+            idle_turns = match &swept {
+                Ok(Swept::Done) => idle_turns_of(sweep),
+                Ok(Swept::More | Swept::Later) => 0,
+                // What costs much and is no hurry is not repeated each second.
+                Err(_) => idle_turns_of(sweep).min(FAILED_TURNS),
             };
             match &swept {
                 Ok(_) => {
@@ -167,6 +173,7 @@ impl Sweeper {
                  executions list --state unknown`"
             );
         }
+        self.turned(Loop::Unknown);
         let call = self.store.dispatch_probes(options.probe_after, limit);
         let probes = bounded("dispatch probes", within, call).await?;
         counters.probes_dispatched.add(probes);
@@ -189,6 +196,7 @@ impl Sweeper {
             let why = Some(Reason::Cancelled);
             count_ended(None, State::Cancelled, why, replaced.ended);
         }
+        self.turned(Loop::Held);
         let call = self.store.release_held(limit);
         let released = bounded("let held fires go", within, call).await?;
         counters.fires_released.add(released.fires);
@@ -208,11 +216,17 @@ impl Sweeper {
             return Ok(Swept::Later);
         }
         let call = self.store.forget_keys(options.key_retention, limit);
-        let named = bounded("forget idempotency keys", within, call).await?;
-        counters.keys_forgotten.add(named.keys);
+        let named = bounded("forget idempotency keys", within, call).await;
+        self.turned(Loop::Keys);
+        // One kind that fails keeps none of the other.
         let call = self.store.forget_idempotency(options.key_retention, limit);
-        let settled = bounded("forget settled idempotency keys", within, call).await?;
-        counters.keys_forgotten.add(settled);
+        let settled = bounded("forget settled idempotency keys", within, call).await;
+        if let Ok(settled) = &settled {
+            counters.keys_forgotten.add(*settled);
+        }
+        let named = named?;
+        counters.keys_forgotten.add(named.keys);
+        let settled = settled?;
         let more = named.more || settled >= u64::from(limit);
         Ok(Swept::of_walk(more, named.keys + settled))
     }
@@ -263,25 +277,29 @@ impl Sweeper {
             return Ok(Swept::Later);
         }
         let call = self.store.forget_fires(retention, limit);
-        let gone = bounded("delete old fires", within, call).await?;
-        self.count_forgotten(&gone);
-        if gone.more {
-            return Ok(Swept::of_walk(true, gone.rows()));
+        match bounded("delete old fires", within, call).await {
+            Ok(gone) => {
+                self.count_forgotten(&gone);
+                if gone.more && gone.rows() > 0 {
+                    return Ok(Swept::of_walk(true, gone.rows()));
+                }
+                // A long walk over what has to stay keeps nothing of what was left behind.
+                match self.leftovers(retention).await? {
+                    Swept::Done if gone.more => Ok(Swept::Later),
+                    swept => Ok(swept),
+                }
+            }
+            // What others have left behind can go all the same.
+            Err(error) => self.leftovers(retention).await.and(Err(error)),
         }
-        self.leftovers(retention).await
     }
 
     /// Deletes what old fires leave behind. A kind that fails keeps none of the others.
     async fn leftovers(&self, retention: Duration) -> Result<Swept> {
-        let Shared {
-            options,
-            clock,
-            progress,
-            ..
-        } = &*self.shared;
+        let options = &self.shared.options;
         let (mut more, mut rows, mut failed) = (false, 0, None);
         for kind in Leftover::ALL {
-            progress.turned(Loop::History, clock.now());
+            self.turned(Loop::History);
             let call = self
                 .store
                 .forget_leftovers(kind, retention, options.sweep_rows_max);
@@ -358,6 +376,14 @@ impl Sweeper {
         Ok(self.swept(count(most)))
     }
 
+    /// A sign of life between two calls of one sweep.
+    fn turned(&self, sweep: Loop) {
+        let Shared {
+            clock, progress, ..
+        } = &*self.shared;
+        progress.turned(sweep, clock.now());
+    }
+
     /// Looks at the ledger; whether losses may be declared.
     async fn looks_unbroken(&self) -> Result<bool> {
         self.look(Loop::Losses).await?;
@@ -376,12 +402,9 @@ impl Sweeper {
 
     /// Looks at the ledger, with a stamp before and after.
     async fn look(&self, sweep: Loop) -> Result<()> {
-        let Shared {
-            clock, progress, ..
-        } = &*self.shared;
-        progress.turned(sweep, clock.now());
+        self.turned(sweep);
         watch::look_now(&*self.store, &self.shared).await?;
-        progress.turned(sweep, clock.now());
+        self.turned(sweep);
         Ok(())
     }
 
@@ -408,6 +431,9 @@ impl Sweeper {
         if full { Swept::More } else { Swept::Done }
     }
 }
+
+/// Turns that such a sweep skips after it failed, without the stamp of a success.
+const FAILED_TURNS: u32 = 9;
 
 /// Turns that a sweep skips after it found nothing left to do. It still leaves its stamps.
 const fn idle_turns_of(sweep: Loop) -> u32 {

@@ -61,15 +61,16 @@ impl Missing {
         *known = next;
     }
 
-    /// What to try now: what waits for its next trial, and then the first of what was never tried.
+    /// What to try now: the first of what was never tried, and then what has waited longest for its
+    /// next trial. So those that give no answer keep no other from being made.
     pub(crate) fn due(&self, now: Instant) -> Vec<Consumer> {
         let known = self.known();
         let again = known.failed.values().filter(|one| one.again <= now);
-        let again = again.map(|one| &one.consumer).take(AT_ONCE);
-        again
-            .chain(known.untried.iter().take(SLICE))
-            .cloned()
-            .collect()
+        let mut again: Vec<_> = again.collect();
+        again.sort_by_key(|one| one.again);
+        let again = again.into_iter().map(|one| &one.consumer).take(AT_ONCE);
+        let untried = known.untried.iter().take(SLICE);
+        untried.chain(again).cloned().collect()
     }
 
     /// Takes what became of them; true if there is more to try at once.
@@ -228,6 +229,34 @@ mod tests {
         }
         assert!(!missing.settle(&made(&all[..1]), now, 1.0));
         assert_eq!((missing.failing(), missing.knows(&key)), (None, false));
+    }
+
+    /// Of those without an answer only as many are tried in a turn as can be waited for.
+    #[test]
+    fn many_that_cannot_be_made_keep_neither_a_new_one_nor_each_other_waiting() {
+        let (mut now, missing) = (Instant::now(), Missing::default());
+        let all = consumers(10);
+        let (old, new) = all.split_at(36);
+        missing.replace(old.to_vec());
+        missing.settle(&failed(old, refused), now, 1.0);
+        missing.replace(all.clone());
+        now += RETRY_MAX;
+        let keys = |some: &[Consumer]| some.iter().map(Consumer::key).collect::<Vec<_>>();
+        let due = missing.due(now);
+        assert_eq!(
+            keys(&due[..new.len()]),
+            keys(new),
+            "what is new comes first"
+        );
+        missing.settle(&made(new), now, 1.0);
+        let mut tried = HashSet::new();
+        for _ in 0..old.len().div_ceil(AT_ONCE) {
+            let due = missing.due(now);
+            tried.extend(due.iter().map(Consumer::key));
+            missing.settle(&failed(&due, refused), now, 1.0);
+            now += Duration::from_secs(1);
+        }
+        assert_eq!(tried.len(), old.len(), "each had its turn");
     }
 
     #[test]

@@ -29,7 +29,8 @@ pub(crate) fn grants(schema: &str, roles: &[Role], user: &str, version: i32) -> 
         .chain(roles.iter().map(|role| of(*role)))
         .map(granted)
         .collect();
-    format!("{begin}{}\nCOMMIT;\n", rights.join("\n"))
+    let granted = sql!("grants/granted");
+    format!("{begin}{}\n{granted}\nCOMMIT;\n", rights.join("\n"))
 }
 
 const fn of(role: Role) -> &'static str {

@@ -45,7 +45,7 @@ pub async fn validate(options: &Options, steps: &[Migration]) -> Result<Validate
     })
     .await
     .unwrap_or_else(|_| Err(errors::no_answer(limit)))
-    .map_err(|error| errors::error(OP, error))?;
+    .map_err(|error| errors::of_role(OP, options.role, error))?;
     close(conn).await;
     Ok(Validated::of(found, steps))
 }

@@ -69,6 +69,29 @@ pub(crate) async fn a_right_that_is_missing_names_the_grants(ledger: &Fixture) {
     .await;
 }
 
+/// The ledger may stand in a schema of others, whose rights are none of its business.
+pub(crate) async fn grants_leave_tables_of_others_alone(ledger: &Fixture) {
+    with_users(ledger, async |users| {
+        let (raw, name) = (ledger.raw(), users.name(Role::Client));
+        let schema = &ledger.options().schema;
+        raw.script_of(format!(
+            "CREATE TABLE orders (id bigint); GRANT INSERT ON orders TO {name};
+             GRANT CREATE ON SCHEMA {schema} TO {name}"
+        ))
+        .await;
+        users.grant(ledger, &[Role::Client], Role::Client).await;
+        let mut conn = connection(ledger, users, Role::Client).await;
+        assert!(may(&mut conn, "INSERT INTO orders VALUES (1)").await);
+        assert!(may(&mut conn, "CREATE TABLE lines (id bigint)").await);
+        conn.close().await.unwrap();
+        raw.script_of(format!(
+            "REVOKE CREATE ON SCHEMA {schema} FROM {name}; DROP TABLE orders, lines"
+        ))
+        .await;
+    })
+    .await;
+}
+
 /// Two roles for one user are both roles; a role that is taken away takes its rights along; the
 /// owner, `public` and another version are refused.
 pub(crate) async fn grants_are_what_was_named_last(ledger: &Fixture) {

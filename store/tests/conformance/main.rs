@@ -491,7 +491,8 @@ conformance! {
         r87_a_callers_transaction_has_the_rights_of_its_user;
     grants:
         a_right_that_is_missing_names_the_grants,
-        grants_are_what_was_named_last;
+        grants_are_what_was_named_last,
+        grants_leave_tables_of_others_alone;
 }
 
 /// Runs cases of the suite once more on Postgres, each role of them under a database user of its own.

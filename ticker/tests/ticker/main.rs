@@ -91,8 +91,10 @@ on_both! { planning:
     a_large_second_is_planned_in_several_statements
 }
 
-// SQLite writes one plan after the other.
+// SQLite writes one plan after the other, and has no row locks.
 on_postgres! { planning:
+    schedules_that_somebody_holds_stop_no_other
+    a_planner_that_sees_only_what_others_hold_gives_up_the_term
     as_many_plans_are_in_flight_as_the_options_say
 }
 

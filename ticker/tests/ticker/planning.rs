@@ -9,6 +9,7 @@ use bellwether_store::schedules::{NewSchedule, Timing};
 use bellwether_ticker::{NotReady, Options, Ticker, Waker};
 use chrono::TimeDelta;
 use tokio_util::sync::CancellationToken;
+use uuid::Uuid;
 
 use crate::meter;
 use crate::support::{PATIENCE, Sandbox, quick, steady};
@@ -279,6 +280,63 @@ pub(crate) async fn as_many_plans_are_in_flight_as_the_options_say(sandbox: &San
     let last = schedules[SCHEDULES - 1];
     let before = sandbox.fires(last).await.len();
     sandbox.fired(last, before + 1).await;
+    ticker.stop().await.unwrap();
+    sandbox.assert_audit_clean().await;
+}
+
+/// Schedules that fire each second: so many to be held, and one more.
+async fn each_second(sandbox: &Sandbox, held: usize) -> (Vec<Uuid>, Uuid) {
+    let mut schedules = Vec::new();
+    for number in 0..held {
+        schedules.push(sandbox.every(&format!("held-{number}"), 1_000).await);
+    }
+    (schedules, sandbox.every("free", 1_000).await)
+}
+
+/// More than are read at once: they are the oldest of what is due in every read.
+pub(crate) async fn schedules_that_somebody_holds_stop_no_other(sandbox: &Sandbox) {
+    let (held, free) = each_second(sandbox, 9).await;
+    let options = Options {
+        due_max: 2,
+        ..steady()
+    };
+    let ticker = sandbox.ticker(options).await;
+    for schedule in held.iter().chain([&free]) {
+        sandbox.fired(*schedule, 1).await;
+    }
+    let forgotten = sandbox.lock_schedules("held-%").await;
+    let before = sandbox.fires(held[0]).await.len();
+    let fired = sandbox.fires(free).await.len();
+    sandbox.fired(free, fired + 6).await;
+    assert_eq!(sandbox.fires(held[0]).await.len(), before);
+    forgotten.rollback().await.unwrap();
+    for schedule in &held {
+        let fired = sandbox.fires(*schedule).await.len();
+        sandbox.fired(*schedule, fired + 1).await;
+    }
+    ticker.stop().await.unwrap();
+    sandbox.assert_audit_clean().await;
+}
+
+/// So many that no read sees past them: whoever plans nothing for long keeps no term.
+pub(crate) async fn a_planner_that_sees_only_what_others_hold_gives_up_the_term(sandbox: &Sandbox) {
+    let (_, free) = each_second(sandbox, 25).await;
+    let options = Options {
+        due_max: 1,
+        ..steady()
+    };
+    let ticker = sandbox.ticker(options).await;
+    sandbox.fired(free, 1).await;
+    let forgotten = sandbox.lock_schedules("held-%").await;
+    eventually("the term's end", PATIENCE, async || {
+        !ticker.handle.is_leader()
+    })
+    .await
+    .unwrap();
+    forgotten.rollback().await.unwrap();
+    let fired = sandbox.fires(free).await.len();
+    sandbox.fired(free, fired + 1).await;
+    assert!(sandbox.number("SELECT count(*) FROM term").await > 1);
     ticker.stop().await.unwrap();
     sandbox.assert_audit_clean().await;
 }

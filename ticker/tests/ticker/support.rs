@@ -144,6 +144,23 @@ impl Sandbox {
         lock
     }
 
+    /// Locks the rows of all schedules with such names, on Postgres, as a forgotten transaction does.
+    pub(crate) async fn lock_schedules(
+        &self,
+        like: &str,
+    ) -> sqlx::Transaction<'static, sqlx::Postgres> {
+        let Plain::Postgres(pool) = &self.plain else {
+            panic!("SQLite has no row locks");
+        };
+        let mut lock = pool.begin().await.unwrap();
+        sqlx::query("SELECT FROM schedule WHERE name LIKE $1 ORDER BY id FOR UPDATE")
+            .bind(like)
+            .fetch_all(&mut *lock)
+            .await
+            .unwrap();
+        lock
+    }
+
     /// The one number that a query returns; the query is the same in both dialects.
     pub(crate) async fn number(&self, query: &str) -> i64 {
         let query = AssertSqlSafe(query.to_owned());

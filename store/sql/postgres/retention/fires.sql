@@ -165,7 +165,7 @@ doomed AS MATERIALIZED (
 ),
 -- Of one fire at most: what lies behind it does not fit.
 shortened AS MATERIALIZED (
-    SELECT id, place, attempts_gone + least(attempts, $2 - ahead)::bigint AS up_to
+    SELECT id, place, attempts_gone AS after, attempts_gone + least(attempts, $2 - ahead)::bigint AS up_to
     FROM (
         SELECT locked.id, locked.attempts_gone, locked.attempts, whole.place,
                sum(locked.attempts) OVER (ORDER BY locked.id) - locked.attempts AS ahead
@@ -179,7 +179,10 @@ past AS MATERIALIZED (
     FROM shortened
     CROSS JOIN LATERAL (
         SELECT attempt.ctid AS place FROM attempt
-        WHERE attempt.execution_id = shortened.id AND attempt.generation <= shortened.up_to
+        WHERE attempt.execution_id = shortened.id
+          -- Another call may have deleted those before since this one's snapshot.
+          AND attempt.generation > shortened.after
+          AND attempt.generation <= shortened.up_to
         ORDER BY attempt.generation
         LIMIT $2
     ) AS its
