@@ -308,6 +308,8 @@ pub(crate) async fn slow_statements_are_no_break_of_the_view(sandbox: &Sandbox) 
     sandbox.sql("DELETE FROM lease", "").await;
     let options = Options {
         view_gap: Duration::from_secs(1),
+        call_timeout: Options::default().call_timeout,
+        progress_max: Options::default().progress_max,
         ..quick()
     };
     let ticker = sandbox.ticker(options).await;
