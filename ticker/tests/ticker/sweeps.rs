@@ -313,8 +313,7 @@ pub(crate) async fn slow_statements_are_no_break_of_the_view(sandbox: &Sandbox) 
         ..quick()
     };
     let ticker = sandbox.ticker(options).await;
-    // A busy machine breaks the view for a lease, some times in a row.
-    eventually("the work is taken over", PATIENCE * 3, async || {
+    eventually("the work is taken over", PATIENCE, async || {
         let one = sandbox.store.execution(id).await.unwrap().unwrap();
         one.execution.state == State::Retrying
     })
